@@ -1,0 +1,48 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RIVALS := .venv-rivals
+
+.PHONY: install demo test test-slow lint bench bench-rivals docs clean
+
+install: $(VENV)/installed
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev,docs]"
+	touch $@
+
+demo: install
+	$(BIN)/python examples/toy_density.py --out demo
+
+test: install
+	$(BIN)/python -m pytest -m "not slow"
+
+test-slow: install
+	$(BIN)/python -m pytest -m slow
+
+lint: install
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: install
+	$(BIN)/python benchmarks/training.py --out results/training.json
+	$(BIN)/python benchmarks/scaling.py --out results/scaling.json
+
+bench-rivals: $(RIVALS)/installed
+	$(RIVALS)/bin/python benchmarks/rivals_training.py --out results/rivals_training.json
+	$(RIVALS)/bin/python benchmarks/rivals_sampling.py --out results/rivals_sampling.json
+
+$(RIVALS)/installed: pyproject.toml benchmarks/rivals-requirements.txt
+	$(PYTHON) -m venv $(RIVALS)
+	$(RIVALS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement benchmarks/rivals-requirements.txt
+	$(RIVALS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	touch $@
+
+docs: install
+	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+
+clean:
+	rm -rf $(VENV) $(RIVALS) docs/_build demo

@@ -1,0 +1,249 @@
+"""Time `log_prob` and `sample` of zuko's NAF and of FlowJAX's B-NAF after a short fit.
+
+Each case has its own process, so that what zuko switches off in torch reaches no other. The rows
+drawn grow tenfold within a time limit; the last number that worked and the failure are kept.
+
+    python benchmarks/rivals_sampling.py --out results/rivals_sampling.json
+"""
+
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from itertools import chain, product
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any, NamedTuple
+
+THREADS, FIT_BATCH, FIT_RATE = 2, 200, 1e-2
+COUNTS = (10, 100, 1_000, 10_000)  # of rows
+ROUND_TRIP_ATOL = 1e-4  # a draw whose image is further than this from its base draw is wrong
+PACKAGES = {"mlp": "torch", "pyro": "pyro-ppl"}  # distributions that have another name
+
+Record = dict[str, Any]
+# A fitted law: log_prob and sample of so many rows, and |f(f^-1(z)) - z| of what sample returned.
+Subject = tuple[Callable[[int], Any], Callable[[int], Any], Callable[[Any], Any]]
+
+
+class Network(NamedTuple):
+    """Sizes of a stack of flows."""
+
+    features: int
+    width: int
+    hidden_layers: int
+    transforms: int
+
+
+NETWORKS = {
+    "toy": Network(2, 50, 3, 1),
+    "POWER": Network(6, 40, 2, 5),
+    "GAS": Network(8, 40, 2, 5),
+    "HEPMASS": Network(21, 20, 2, 5),
+    "MINIBOONE": Network(43, 5, 2, 5),
+    "BSDS300": Network(63, 20, 2, 5),
+}
+
+
+def draw_rows(rows: int, features: int) -> Any:
+    """Return the same standard normal rows to every library, as a NumPy array."""
+    import numpy as np
+
+    return np.random.default_rng(0).standard_normal((rows, features), dtype=np.float32)
+
+
+def use_two_threads() -> None:
+    """Bind this process to two cores, which is what JAX obeys, and tell torch."""
+    import torch
+
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:THREADS])
+    torch.set_num_threads(THREADS)
+
+
+def installed_version(library: str) -> str | None:
+    """Return the version of a library, or None where it is not installed."""
+    try:
+        return version(PACKAGES.get(library, library))
+    except PackageNotFoundError:
+        return None
+
+
+def explain(error: Exception) -> str:
+    """Return the kind of an error and the first line of its message, below Equinox's traces."""
+    kind = type(error).__name__
+    return str(re.findall(rf"{kind}: .*", f"{kind}: {error}")[-1])
+
+
+def write_report(path: Path, records: list[Record]) -> None:
+    """Write the records with the machine and the command, whole or not at all."""
+    info = Path("/proc/cpuinfo")
+    model = re.search(r"model name\s*: (.+)", info.read_text() if info.exists() else "")
+    machine: Record = {
+        "cpu": model[1] if model else "unknown",
+        "cores": os.cpu_count(),
+        "threads": THREADS,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **{library: installed_version(library) for library in ("torch", "jax")},
+    }
+    report = {"command": " ".join(sys.argv), "machine": machine, "records": records}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(path.name + ".part")
+    unfinished.write_text(json.dumps(report, indent=1) + "\n")
+    unfinished.replace(path)
+
+
+def make_parser(libraries: Iterable[str], networks: Iterable[str], limit: float) -> ArgumentParser:
+    """Return a parser of the options that both benchmarks share."""
+    parser = ArgumentParser()
+    parser.add_argument("--libraries", nargs="+", choices=[*libraries], default=[*libraries])
+    parser.add_argument("--networks", nargs="+", choices=[*NETWORKS], default=[*networks])
+    parser.add_argument("--seconds", type=float, default=limit, help="time limit of a case")
+    parser.add_argument("--out", type=Path, required=True, help="JSON, rewritten after each case")
+    return parser
+
+
+def make_flowjax_law(network: Network, activation: Any = None) -> Any:
+    """Return FlowJAX's B-NAF, closed-form in log_prob and by default with its leaky tanh."""
+    import jax
+    from flowjax.distributions import StandardNormal
+    from flowjax.flows import block_neural_autoregressive_flow
+
+    return block_neural_autoregressive_flow(
+        jax.random.key(0),
+        base_dist=StandardNormal((network.features,)),
+        nn_depth=network.hidden_layers,
+        nn_block_dim=network.width,
+        flow_layers=network.transforms,
+        activation=activation,
+    )
+
+
+def fit_zuko(network: Network, steps: int) -> Subject:
+    """Fit zuko's NAF: its default monotone network, two conditioner layers of 64."""
+    import torch
+    from zuko.flows import NAF
+
+    torch.manual_seed(0)
+    flow = NAF(network.features, transforms=network.transforms, hidden_features=(64, 64))
+    adam = torch.optim.Adam(flow.parameters(), lr=FIT_RATE)
+    for x in torch.from_numpy(draw_rows(steps * FIT_BATCH, network.features)).split(FIT_BATCH):
+        adam.zero_grad()
+        (-flow().log_prob(x).mean()).backward()
+        adam.step()
+    law = flow.eval().requires_grad_(False)()
+    table = torch.from_numpy(draw_rows(COUNTS[-1], network.features))
+
+    def sample(rows: int) -> Any:
+        torch.manual_seed(0)
+        return law.sample((rows,))
+
+    def round_trip(x: Any) -> Any:
+        torch.manual_seed(0)
+        return abs(law.transform(x) - law.base.sample(x.shape[:1])).numpy()
+
+    return torch.no_grad()(lambda rows: law.log_prob(table[:rows])), sample, round_trip
+
+
+def fit_flowjax(network: Network, steps: int) -> Subject:
+    """Fit FlowJAX's B-NAF by its own loop; its draws come from its default inverter."""
+    import equinox
+    import jax
+    from flowjax.train import fit_to_data
+
+    key, wait = jax.random.key(1), jax.block_until_ready
+    settings = {"learning_rate": FIT_RATE, "batch_size": FIT_BATCH, "show_progress": False}
+    law, rows = make_flowjax_law(network), draw_rows((steps + 1) * FIT_BATCH, network.features)
+    law, _ = fit_to_data(key, law, rows, max_epochs=1, val_prop=1 / (steps + 1), **settings)
+    table = jax.numpy.asarray(draw_rows(COUNTS[-1], network.features))
+    score = equinox.filter_jit(lambda law, x: law.log_prob(x))
+    sample = equinox.filter_jit(lambda law, rows: law.sample(key, (rows,)))
+
+    def round_trip(x: Any) -> Any:
+        return abs(jax.vmap(law.bijection.inverse)(x) - law.base_dist.sample(key, x.shape[:1]))
+
+    return lambda n: wait(score(law, table[:n])), lambda n: wait(sample(law, n)), round_trip
+
+
+# Ours goes here too: a name and a function of network and steps that imports inside itself.
+LIBRARIES = {"zuko": fit_zuko, "flowjax": fit_flowjax}
+
+
+def time_calls(call: Callable[[int], Any], rows: int) -> Iterator[tuple[Any, Record]]:
+    """Yield the result and what is known after each call, the first of which warms up."""
+    times: list[float] = []
+    while len(times) < 2 or (len(times) < 6 and sum(times) < 2.0):
+        start = perf_counter()
+        result = call(rows)
+        times.append(perf_counter() - start)
+        speed = rows / median(times[1:] or times)
+        yield result, {"rows": rows, "rows_per_second": speed, "repeats": len(times) - 1}
+
+
+def run_case(library: str, network: str, steps: int, seconds: int) -> None:
+    """Print a line of JSON after each call, so that a case that is killed keeps what it did."""
+    use_two_threads()
+    signal.alarm(5 * seconds)  # ends the process, even inside compiled code; compiling is slow
+    score, sample, round_trip = LIBRARIES[library](NETWORKS[network], steps)
+    for operation, call, counts in (("log_prob", score, COUNTS[-1:]), ("sample", sample, COUNTS)):
+        signal.alarm(seconds)
+        line: Record = {"operation": operation}
+        failure = None
+        try:
+            for result, known in chain.from_iterable(time_calls(call, rows) for rows in counts):
+                if operation == "sample" and known["repeats"] == 0:
+                    errors = round_trip(result)
+                    known["round_trip_error"] = min(1e9, float(errors.max()))  # NaN as well
+                    known["wrong_share"] = 1 - float((errors < ROUND_TRIP_ATOL).all(-1).mean())
+                line |= known
+                print(json.dumps(line), flush=True)
+        except Exception as error:
+            failure = explain(error)
+        print(json.dumps(line | {"failure": failure}), flush=True)
+
+
+def measure(library: str, network: str, steps: int, seconds: float) -> Iterator[Record]:
+    """Run a case in a process of its own and yield a record for each operation."""
+    output, failure = "", "not installed"
+    if installed_version(library):
+        case = ["--case", library, network, str(steps), str(math.ceil(seconds))]
+        done = subprocess.run([sys.executable, __file__, *case], capture_output=True, text=True)
+        output, failure = done.stdout, f"exit {done.returncode} {done.stderr.strip()[-200:]}"
+        if done.returncode == -signal.SIGALRM:
+            failure = f"over the limit of {seconds:g} s"
+    lines = [json.loads(line) for line in output.splitlines() if re.fullmatch(r"{.*}", line)]
+    for operation in ("log_prob", "sample"):
+        record: Record = {"library": library, "version": installed_version(library)}
+        record |= {"network": network, "operation": operation, "rows": 0, "failure": failure}
+        for line in lines:
+            record |= line if line["operation"] == operation else {}
+        yield record
+
+
+def main() -> None:
+    """Measure every case, printing its lines and rewriting the report after each."""
+    if sys.argv[1:2] == ["--case"]:
+        return run_case(sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))
+    parser = make_parser(LIBRARIES, ["POWER", "HEPMASS", "MINIBOONE", "BSDS300"], 120.0)
+    parser.add_argument("--steps", type=int, default=100, help="of the fit, at least 1")
+    options = parser.parse_args()
+    records: list[Record] = []
+    print("network   library operation   rows      rows/s  round trip  failure")
+    for network, library in product(options.networks, options.libraries):
+        for record in measure(library, network, options.steps, options.seconds):
+            records.append(record)
+            values = dict.fromkeys(["rows_per_second", "round_trip_error"], math.nan) | record
+            line = "{network:10}{library:8}{operation:9}{rows:7}{rows_per_second:12,.1f}"
+            print((line + "{round_trip_error:12.1e}  {failure}").format_map(values), flush=True)
+        write_report(options.out, records)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""Laws defined by a transform and a base."""
+
+import math
+import warnings
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.distributions import Distribution, Independent, Normal, constraints
+
+from bnaf.errors import DtypeError, SettingsError, ShapeError
+from bnaf.transforms import InverseTransform, RowTransform, reached
+
+
+class RedrawWarning(UserWarning):
+    """Some draws of the base had no pre-image and were drawn again."""
+
+
+class FlowDistribution(Distribution):
+    r"""Law of x when ``z = transform(x)`` follows ``base``.
+
+    .. math:: \log p(x) = \log p_Z(f(x)) + \log |\det J_f(x)|
+
+    It is a snapshot of the flow that made it: after a step of an optimiser, call the flow again. Rows
+    with a value that is not finite have log-density -inf.
+
+    Args:
+        transform: The bijection f.
+        base: Law of z over rows of the same number of features.
+        batch_shape: Shape of the context the transform was made for.
+    """
+
+    arg_constraints: dict[str, constraints.Constraint] = {}  # noqa: RUF012
+    support = constraints.real_vector
+    has_rsample = True
+
+    def __init__(
+        self, transform: RowTransform, base: Distribution, batch_shape: torch.Size = torch.Size(())
+    ) -> None:
+        self.transform, self.base = transform, base
+        super().__init__(torch.Size(batch_shape), base.event_shape, validate_args=False)
+
+    @property
+    def features(self) -> int:
+        """Number of columns of a row."""
+        return self.event_shape[0]
+
+    def log_prob(self, value: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """Return the log-density of each row, in nats."""
+        self._check(value)
+        value = value.expand(*torch.broadcast_shapes(value.shape[:-1], self.batch_shape), -1)
+        finite = value.isfinite().all(-1)
+        value = torch.where(finite.unsqueeze(-1), value, 0.0)
+        if isinstance(self.transform, InverseTransform):
+            z, log_det, inside = self.transform.forward.invert(value, ladj=True)
+            return torch.where(finite & inside, self.base.log_prob(z) - log_det, -torch.inf)
+        z, log_det = self.transform.call_and_ladj(value)
+        return torch.where(finite, self.base.log_prob(z) + log_det, -torch.inf)
+
+    def sample(
+        self,
+        sample_shape: Any = torch.Size(),  # noqa: ANN401, B008
+        *,
+        outside: str = "raise",
+    ) -> Float[Tensor, "..."]:
+        """Draw rows, without gradients.
+
+        Args:
+            sample_shape: How many, in what shape; the batch shape of the law follows.
+            outside: What to do with draws of the base that have no pre-image, under a flow that is not
+                onto: "raise" an error, or "redraw" them, with a warning that says how many.
+
+        Raises:
+            InversionError: If some draw has no pre-image and is not to be redrawn.
+        """
+        if outside not in ("raise", "redraw"):
+            raise SettingsError(f"outside must be 'raise' or 'redraw', got {outside!r}.")
+        with torch.no_grad():
+            if outside == "raise" or self.onto:
+                return self.rsample(sample_shape)
+            x, missed = self.draw_inside(sample_shape)
+            redrawn, left = int(missed.sum()), missed
+            while left.any():
+                again, missed = self.draw_inside(sample_shape)
+                x = torch.where((left & ~missed).unsqueeze(-1), again, x)
+                left = left & missed
+                redrawn += int(left.sum())
+        if redrawn:
+            warnings.warn(
+                f"{redrawn} draws of the base without pre-image were redrawn.",
+                RedrawWarning,
+                stacklevel=2,
+            )
+        return x
+
+    def rsample(self, sample_shape: Any = torch.Size()) -> Float[Tensor, "..."]:  # noqa: ANN401, B008
+        """Draw rows through which gradients flow."""
+        return reached(self.transform.invert(self._draw_base(sample_shape))).x
+
+    def draw_inside(self, sample_shape: Any) -> tuple[Float[Tensor, "..."], Bool[Tensor, "..."]]:
+        """Draw rows once, and tell which draws of the base have no pre-image."""
+        x, _, inside = self.transform.invert(self._draw_base(sample_shape))
+        return x, ~inside
+
+    @property
+    def onto(self) -> bool:
+        """Whether every draw of the base is known to have a pre-image."""
+        return self.transform.onto
+
+    def rsample_and_log_prob(
+        self,
+        sample_shape: Any = torch.Size(),  # noqa: ANN401, B008
+    ) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
+        """Draw rows and return them with their log-densities, from one pass where that is possible."""
+        z = self._draw_base(sample_shape)
+        x, log_det, _ = reached(self.transform.invert(z, ladj=True))
+        return x, self.base.log_prob(z) + log_det
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> "FlowDistribution":  # noqa: ANN401
+        """Return the same law with a larger batch shape."""
+        batch_shape = torch.broadcast_shapes(torch.Size(batch_shape), self.batch_shape)
+        return FlowDistribution(self.transform, self.base, batch_shape)
+
+    @property
+    def direction(self) -> str:
+        """Which side is closed-form: "density" or "sampling"."""
+        return "sampling" if isinstance(self.transform, InverseTransform) else "density"
+
+    def _draw_base(self, sample_shape: Any) -> Tensor:  # noqa: ANN401
+        return self.base.rsample((*torch.Size(sample_shape), *self.batch_shape))
+
+    def _check(self, value: Tensor) -> None:
+        check_rows(value, self.features, self._reference(), "x")
+        try:
+            torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
+        except RuntimeError:
+            raise ShapeError(
+                f"x of shape {tuple(value.shape)} does not broadcast with the context, whose batch "
+                f"shape is {tuple(self.batch_shape)}; give as many rows as there are contexts, or one."
+            ) from None
+
+    def _reference(self) -> Tensor:
+        return self.base.mean
+
+    def __repr__(self) -> str:
+        return (
+            f"FlowDistribution(features={self.features}, batch_shape={tuple(self.batch_shape)}, "
+            f"direction={self.direction!r})"
+        )
+
+
+class StandardNormal(Independent):
+    """Standard normal law of rows, with the dtype and device of a tensor."""
+
+    def __init__(self, features: int, like: Float[Tensor, "*any"]) -> None:
+        zeros = like.new_zeros(features)
+        normal = Normal(zeros, torch.ones_like(zeros), validate_args=False)
+        super().__init__(normal, 1, validate_args=False)
+
+    def log_prob(self, value: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        features = value.shape[-1]
+        return -0.5 * (value.square().sum(-1) + features * math.log(2 * math.pi))
+
+
+def check_rows(rows: Tensor, features: int, like: Tensor, name: str) -> None:
+    """Check that a tensor holds rows a flow can take.
+
+    Raises:
+        DtypeError: If it is not of the flow's floating-point type.
+        ShapeError: If its last dimension is not ``features`` long.
+    """
+    if not isinstance(rows, Tensor):
+        raise DtypeError(
+            f"{name} must be a torch tensor, got {type(rows).__name__}; "
+            "convert it with torch.as_tensor(...)."
+        )
+    if rows.dtype != like.dtype:
+        kind = str(like.dtype).removeprefix("torch.")
+        raise DtypeError(
+            f"{name} must be of the flow's type {like.dtype}, got {rows.dtype}; "
+            f"convert it with {name}.to(torch.{kind}) or the flow with flow.to({rows.dtype})."
+            if rows.dtype.is_floating_point
+            else f"{name} must be of the flow's type {like.dtype}, got {rows.dtype}; "
+            f"convert it with {name}.to(torch.{kind})."
+        )
+    if rows.dim() == 0 or rows.shape[-1] != features:
+        raise ShapeError(
+            f"The flow expects {features} features in the last dimension of {name}, "
+            f"got shape {tuple(rows.shape)}."
+        )

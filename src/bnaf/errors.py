@@ -1,0 +1,33 @@
+"""Exceptions a caller may catch; each also derives from the built-in it refines."""
+
+
+class BnafError(Exception):
+    """Root of all errors raised by this library."""
+
+
+class ShapeError(BnafError, ValueError):
+    """Tensor whose shape does not fit the flow."""
+
+
+class DtypeError(BnafError, TypeError):
+    """Tensor whose element type does not fit the flow."""
+
+
+class SettingsError(BnafError, ValueError):
+    """Setting outside its allowed values."""
+
+
+class TableError(BnafError, ValueError):
+    """Table that cannot be read or modelled."""
+
+
+class StorageError(BnafError, ValueError):
+    """Model file or state dict that cannot be read."""
+
+
+class InversionError(BnafError, ValueError):
+    """Points without a pre-image, or whose pre-image was not found."""
+
+
+class TrainingError(BnafError, RuntimeError):
+    """Fit that could not be carried out."""

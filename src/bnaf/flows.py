@@ -1,0 +1,381 @@
+"""Flows: modules whose call returns a law."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from bnaf.activations import activation_named
+from bnaf.conditioner import Conditioner
+from bnaf.distributions import FlowDistribution, StandardNormal, check_rows
+from bnaf.errors import SettingsError, ShapeError
+from bnaf.layers import BlockNetworks
+from bnaf.published import read_published
+from bnaf.transforms import (
+    BlockAutoregressiveTransform,
+    ComposeTransform,
+    InverseTransform,
+    PermutationTransform,
+    RowTransform,
+)
+
+GATE_LIMIT = math.log(99)  # keeps both shares of a gated residual at or above 0.01
+RESIDUALS = ("gated", "normal", None)
+DIRECTIONS = ("density", "sampling")
+PERMUTATIONS = ("reverse", "random", None)
+INITS = ("published", "normal")
+
+
+class MissingMass(NamedTuple):
+    """Share of the base that a flow cannot reach."""
+
+    share: float
+    standard_error: float
+
+
+class Flow(nn.Module, ABC):
+    """Module whose call returns a law: ``flow(context).log_prob(x)``.
+
+    Args:
+        features: Number of columns of a row.
+        context_features: Number of columns of a context; 0 for a flow without one.
+    """
+
+    def __init__(self, features: int, context_features: int = 0) -> None:
+        super().__init__()
+        self.features, self.context_features = features, context_features
+
+    @property
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """The arguments that make this flow anew."""
+
+    @property
+    @abstractmethod
+    def parameter_count(self) -> int:
+        """Number of weights that act, the context network included."""
+
+    @abstractmethod
+    def law(self, context: Float[Tensor, "*batch context_features"] | None) -> FlowDistribution:
+        """Return the law for a context that was checked."""
+
+    def forward(self, context: Tensor | None = None) -> FlowDistribution:
+        """Return the law of rows given a context.
+
+        Args:
+            context: Conditioning rows; none for a flow without context. Its batch shape broadcasts
+                against that of the rows.
+
+        Raises:
+            ShapeError: If a context is missing, not wanted, or of the wrong size.
+            DtypeError: If it is not of the flow's floating-point type.
+        """
+        if self.context_features == 0:
+            if context is not None:
+                raise ShapeError(
+                    "This flow takes no context; call flow(), or build it with "
+                    f"context_features={context.shape[-1] if context.dim() else 1}."
+                )
+            return self.law(None)
+        if context is None:
+            raise ShapeError(
+                f"This flow expects a context of {self.context_features} features; "
+                "call flow(context)."
+            )
+        check_rows(context, self.context_features, next(self.parameters()), "context")
+        return self.law(context)
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
+
+    def missing_mass(self, draws: int = 10_000, context: Tensor | None = None) -> MissingMass:
+        """Return the share of the base that has no pre-image, and its standard error.
+
+        A density that is the pull-back of its base through a map that is not onto integrates to one
+        minus this share. It is exactly 0 where every transform is onto, and in the sampling direction.
+
+        Args:
+            draws: Number of draws of the base, per context.
+            context: Conditioning rows, for a flow that takes them.
+        """
+        with torch.no_grad():
+            law = self(context)
+            if law.onto:
+                return MissingMass(0.0, 0.0)
+            outside = law.draw_inside((draws,))[1]
+            share = outside.to(torch.float64).mean().item()
+            return MissingMass(share, math.sqrt(share * (1 - share) / outside.numel()))
+
+
+class BNAF(Flow):
+    r"""Block neural autoregressive flow (De Cao, Aziz, Titov, 2019).
+
+    A stack of increasing autoregressive networks with the features reordered in between. It departs from
+    the paper where the paper's map is not onto: the activation is :math:`\tanh(h) + 0.01 h`, every
+    transform has a gated residual, the last included, and the gates start at 0 and keep both shares at
+    or above 0.01. So the density integrates to one, every draw of the base has a pre-image, and tails
+    stay sane. :meth:`paper` restores the published network.
+
+    Args:
+        features: Number of columns of a row.
+        context_features: Number of columns of a context; 0 for none.
+        transforms: Number of stacked networks.
+        hidden_layers: Hidden layers of each network.
+        width: Units per feature of each hidden layer; a sequence gives every layer its own.
+        activation: "leaky_tanh", "tanh" (the paper's; not onto) or "leaky_relu".
+        residual: "gated", "normal" (f(x) + x) or ``None``.
+        direction: Which side is closed-form: "density" (log_prob) or "sampling" (rsample).
+        permutation: Order of the features between transforms: "reverse", "random" or ``None``.
+        permutation_seed: Seed of a random permutation.
+        last_residual: Whether the last transform has the residual too.
+        bounded_gate: Whether the gates are bounded, and start at 0 rather than at a normal draw.
+        leak: Slope of the leaky activations where they saturate.
+        context_layers: Hidden layers of the context network; 0 makes it one linear map.
+        context_width: Units of each of them.
+        init: Raw weights "published" as in the authors' code or "normal" as in the paper's appendix.
+
+    Example:
+        >>> flow = BNAF(features=3)
+        >>> flow().log_prob(torch.zeros(7, 3)).shape
+        torch.Size([7])
+    """
+
+    def __init__(
+        self,
+        features: int,
+        context_features: int = 0,
+        *,
+        transforms: int = 3,
+        hidden_layers: int = 2,
+        width: int | Sequence[int] = 20,
+        activation: str = "leaky_tanh",
+        residual: str | None = "gated",
+        direction: str = "density",
+        permutation: str | None = "reverse",
+        permutation_seed: int = 0,
+        last_residual: bool = True,
+        bounded_gate: bool = True,
+        leak: float = 0.01,
+        context_layers: int = 1,
+        context_width: int = 64,
+        init: str = "published",
+    ) -> None:
+        super().__init__(
+            _positive("features", features),
+            _positive("context_features", context_features, least=0),
+        )
+        widths = _widths(width, _positive("hidden_layers", hidden_layers, least=0))
+        self._settings = {
+            "features": features,
+            "context_features": context_features,
+            "transforms": _positive("transforms", transforms),
+            "hidden_layers": hidden_layers,
+            "width": width if isinstance(width, int) else list(widths),
+            "activation": activation,
+            "residual": _one_of("residual", residual, RESIDUALS),
+            "direction": _one_of("direction", direction, DIRECTIONS),
+            "permutation": _one_of("permutation", permutation, PERMUTATIONS),
+            "permutation_seed": permutation_seed,
+            "last_residual": last_residual,
+            "bounded_gate": bounded_gate,
+            "leak": leak,
+            "context_layers": _positive("context_layers", context_layers, least=0),
+            "context_width": _positive("context_width", context_width),
+            "init": _one_of("init", init, INITS),
+        }
+        self.activation = activation_named(activation, leak)
+        self.networks = BlockNetworks(
+            features, widths, transforms=transforms, bias=context_features == 0
+        )
+        self.networks.draw(init)
+        self.gates: nn.Parameter | None = None
+        gate_count = transforms - (not last_residual)
+        if residual == "gated" and gate_count:
+            self.gates = nn.Parameter(
+                torch.zeros(gate_count) if bounded_gate else torch.randn(gate_count)
+            )
+        self.register_buffer(
+            "orders", _orders(features, transforms, permutation, permutation_seed)
+        )
+        self.conditioner: Conditioner | None = None
+        if context_features:
+            self.conditioner = Conditioner(
+                context_features,
+                features,
+                [1, *widths, 1],
+                transforms=transforms,
+                hidden_layers=context_layers,
+                width=context_width,
+            )
+
+    @classmethod
+    def paper(
+        cls,
+        features: int,
+        context_features: int = 0,
+        *,
+        transforms: int = 5,
+        hidden_layers: int = 2,
+        width: int | Sequence[int] = 40,
+        residual: str | None = "gated",
+        direction: str = "density",
+        init: str = "published",
+    ) -> "BNAF":
+        """Return the published network: tanh, free gates, no residual on the last transform.
+
+        Its last transform maps onto a bounded box. In the density direction the density therefore
+        integrates to less than one and some draws of the base have no pre-image; ``missing_mass`` says
+        how many. In the sampling direction it is normalised, on a bounded range.
+
+        Args:
+            features: Number of columns of a row.
+            context_features: Number of columns of a context; 0 for none.
+            transforms: Number of stacked networks.
+            hidden_layers: Hidden layers of each network.
+            width: Units per feature of each hidden layer.
+            residual: "gated", "normal" or ``None``; never on the last transform.
+            direction: Which side is closed-form: "density" or "sampling".
+            init: Raw weights "published" as in the authors' code, "normal" as in the paper's appendix.
+
+        Example:
+            >>> BNAF.paper(6, transforms=5, hidden_layers=2, width=40).parameter_count
+            181264
+        """
+        return cls(
+            features,
+            context_features,
+            transforms=transforms,
+            hidden_layers=hidden_layers,
+            width=width,
+            activation="tanh",
+            residual=residual,
+            direction=direction,
+            last_residual=False,
+            bounded_gate=False,
+            context_layers=0,
+            init=init,
+        )
+
+    @classmethod
+    def from_published(
+        cls,
+        state_dict: Mapping[str, Tensor],
+        *,
+        residual: str | None = "gated",
+        direction: str = "density",
+    ) -> "BNAF":
+        """Return the flow whose weights were trained with the authors' code.
+
+        Sizes, and the floating-point type, are read off the tensors. A plain residual leaves no trace in
+        a state dict, so its kind must be told.
+
+        Args:
+            state_dict: Tensors by the names of the authors' code; masks are ignored.
+            residual: "gated", "normal" or ``None``, as the network was trained.
+            direction: "density" or "sampling", as it was trained.
+
+        Raises:
+            StorageError: If a tensor is missing, left over, or of the wrong shape.
+        """
+        published = read_published(state_dict, residual)
+        flow = cls.paper(
+            published.features,
+            transforms=len(published.flows),
+            hidden_layers=len(published.widths),
+            width=published.widths,
+            residual=residual,
+            direction=direction,
+        ).to(published.flows[0][0].weight.dtype)
+        with torch.no_grad():
+            for transform, layers in enumerate(published.flows):
+                for layer, raw in zip(flow.networks.layers, layers, strict=True):
+                    layer.load_raw_weight(transform, raw.weight)
+                    layer.log_gain[transform] = raw.log_gain.flatten()
+                    layer.bias[transform] = raw.bias
+            if flow.gates is not None:
+                flow.gates.copy_(torch.stack(published.gates))
+        return flow
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return dict(self._settings)
+
+    @property
+    def parameter_count(self) -> int:
+        weights = sum(layer.weight_count for layer in self.networks.layers)
+        squares = {
+            id(weight) for layer in self.networks.layers for weight in (*layer.squares, *layer.far)
+        }
+        return weights + sum(
+            parameter.numel() for parameter in self.parameters() if id(parameter) not in squares
+        )
+
+    def law(self, context: Float[Tensor, "*batch context_features"] | None) -> FlowDistribution:
+        parts: list[RowTransform] = []
+        networks = self.networks.normalise()
+        contexts = self.conditioner(context) if self.conditioner is not None else None
+        batch = context.shape[:-1] if context is not None else torch.Size(())
+        for index, weights in enumerate(networks):
+            if index and self._settings["permutation"] is not None:
+                parts.append(PermutationTransform(self.orders[index - 1]))
+            gate = self._gate(index)
+            last = index == len(networks) - 1
+            residual = self._settings["residual"]
+            parts.append(
+                BlockAutoregressiveTransform(
+                    weights,
+                    self.activation,
+                    gate=gate,
+                    residual=residual if not last or self._settings["last_residual"] else None,
+                    context=contexts[index] if contexts is not None else None,
+                    context_batch=batch,
+                )
+            )
+        transform: RowTransform = ComposeTransform(parts)
+        if self._settings["direction"] == "sampling":
+            transform = InverseTransform(transform)
+        base = StandardNormal(self.features, self.networks.layers[0].log_gain)
+        return FlowDistribution(transform, base, batch)
+
+    def _gate(self, index: int) -> Tensor | None:
+        if self.gates is None or index >= len(self.gates):
+            return None
+        gate = self.gates[index]
+        return GATE_LIMIT * (gate / GATE_LIMIT).tanh() if self._settings["bounded_gate"] else gate
+
+
+def _positive(name: str, value: int, least: int = 1) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise SettingsError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+    return value
+
+
+def _one_of(name: str, value: str | None, allowed: Sequence[str | None]) -> str | None:
+    if value not in allowed:
+        listed = ", ".join(map(repr, allowed))
+        raise SettingsError(f"{name} must be one of {listed}, got {value!r}.")
+    return value
+
+
+def _widths(width: int | Sequence[int], hidden_layers: int) -> list[int]:
+    widths = [width] * hidden_layers if isinstance(width, int) else list(width)
+    if len(widths) != hidden_layers:
+        raise SettingsError(
+            f"width must be a number or one number per hidden layer ({hidden_layers}), "
+            f"got {len(widths)}: {widths}."
+        )
+    return [_positive("width", value) for value in widths]
+
+
+def _orders(features: int, transforms: int, permutation: str | None, seed: int) -> Tensor:
+    """Return the order of the features before each transform but the first."""
+    if permutation != "random":
+        order = torch.arange(features)
+        return (order.flip(0) if permutation == "reverse" else order).repeat(transforms - 1, 1)
+    generator = torch.Generator().manual_seed(seed)
+    drawn = [torch.randperm(features, generator=generator) for _ in range(transforms - 1)]
+    return torch.stack(drawn) if drawn else torch.empty(0, features, dtype=torch.long)

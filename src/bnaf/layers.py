@@ -1,0 +1,243 @@
+r"""Block-triangular layers, and the increasing autoregressive networks made of them.
+
+The weights of all networks of a flow are stored and normalised together, the first dimension of every
+parameter counting the networks: one pass over a stack of five costs little more than over one.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from bnaf.ops import (
+    LARGEST_EXPONENT,
+    band_edges,
+    block_diagonal,
+    diagonal_blocks,
+    log_row_norm,
+    lower_mask,
+)
+
+
+class LayerWeights(NamedTuple):
+    """Normalised weights of one layer of one network, ready to multiply."""
+
+    squares: tuple[Float[Tensor, "_ _"], ...]
+    """Per band, its weights on its own features, block lower triangular."""
+    far: tuple[Float[Tensor, "_ _"], ...]
+    """Per band after the first, the raw weights on all features before it."""
+    scale: Float[Tensor, "rows 1"]
+    """What the rows of ``far`` are multiplied by: gain over norm."""
+    bias: Float[Tensor, "rows 1"] | None
+    averages: Float[Tensor, "features out_block in_block"]
+    """Diagonal blocks rescaled so that each row sums to one."""
+
+
+class NetworkWeights(NamedTuple):
+    """Normalised weights of one network."""
+
+    layers: tuple[LayerWeights, ...]
+    log_slope: Float[Tensor, "features 1"]
+    """Log-slope of every output were all activations the identity."""
+
+
+class BlockLinear(nn.Module):
+    r"""Linear maps whose weights are block lower triangular with positive diagonal blocks.
+
+    .. math:: W = e^{V} \odot M_d + V \odot M_o    \qquad \text{(De Cao et al., 2019, eq. 8)}
+
+    Each row of :math:`W` is then divided by its norm and multiplied by a learned gain
+    :math:`e^{s}`. :math:`V` is kept in row bands, each up to its diagonal; what lies above is neither
+    stored nor multiplied. ``squares[g]`` is band g on its own features, ``far[g - 1]`` holds, network by
+    network, band g on the features before.
+
+    Args:
+        features: Number of blocks along the diagonal.
+        in_block: Columns of a block.
+        out_block: Rows of a block.
+        transforms: How many such maps are stored together.
+        bias: Whether the layer has a bias of its own (a context predicts it otherwise).
+    """
+
+    def __init__(
+        self,
+        features: int,
+        in_block: int,
+        out_block: int,
+        *,
+        transforms: int = 1,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.features, self.in_block, self.out_block = features, in_block, out_block
+        self.transforms = transforms
+        self.bands = band_edges(features, out_block)
+        self.squares, self.far = nn.ParameterList(), nn.ParameterList()
+        for index, (start, end) in enumerate(self.bands):
+            rows = (end - start) * out_block
+            self.squares.append(torch.zeros(transforms, rows, (end - start) * in_block))
+            self.register_buffer(
+                f"below_{index}", lower_mask(end - start, in_block, out_block), persistent=False
+            )
+            for _ in range(transforms if start else 0):
+                self.far.append(torch.zeros(rows, start * in_block))
+        self.log_gain = nn.Parameter(torch.zeros(transforms, features * out_block))
+        self.bias = nn.Parameter(torch.zeros(transforms, features * out_block)) if bias else None
+
+    @property
+    def weight_count(self) -> int:
+        """Number of entries of V that act, over all maps."""
+        pairs = self.features * (self.features + 1) // 2
+        return self.transforms * pairs * self.in_block * self.out_block
+
+    def raw_weight(self, transform: int) -> Float[Tensor, "rows columns"]:
+        """Return V of one map as a full matrix, zero above the diagonal blocks."""
+        columns = self.features * self.in_block
+        rows = []
+        for band, square in enumerate(self.squares):
+            parts = [self.far_weights(band)[transform]] if band else []
+            parts += [square[transform] * self._kept(band)]
+            row = torch.cat(parts, 1)
+            rows.append(torch.nn.functional.pad(row, (0, columns - row.shape[1])))
+        return torch.cat(rows)
+
+    @torch.no_grad()
+    def load_raw_weight(self, transform: int, weight: Float[Tensor, "rows columns"]) -> None:
+        """Set V of one map from a full matrix; what stands above the diagonal is ignored."""
+        for band, (start, end) in enumerate(self.bands):
+            rows = weight[start * self.out_block : end * self.out_block]
+            own = rows[:, start * self.in_block : end * self.in_block]
+            self.squares[band][transform] = own * self._kept(band)
+            if band:
+                self.far_weights(band)[transform].copy_(rows[:, : start * self.in_block])
+
+    def far_weights(self, band: int) -> list[Tensor]:
+        """Return, per network, the raw weights of a band on the features before it."""
+        first = (band - 1) * self.transforms
+        return [self.far[first + transform] for transform in range(self.transforms)]
+
+    def normalise(
+        self, log_incoming: Float[Tensor, "transforms features in_block"]
+    ) -> tuple[list[LayerWeights], Float[Tensor, "transforms features out_block"]]:
+        r"""Return the weights of every network, and the log-slopes they lead to.
+
+        Args:
+            log_incoming: Log-slope of each unit of the layer below, activations taken as identities:
+                with them the diagonal blocks become averages, which neither grow nor vanish.
+        """
+        log_diagonal, square_sums, below = [], [], []
+        for band, (start, end) in enumerate(self.bands):
+            square = self.squares[band]
+            log_diagonal.append(diagonal_blocks(square, end - start))
+            below.append(square * self._below(band))
+            square_sum = below[-1].square().sum(-1)
+            if band:
+                far = [weight.square().sum(-1) for weight in self.far_weights(band)]
+                square_sum = square_sum + torch.stack(far)
+            square_sums.append(square_sum)
+        raw = torch.cat(log_diagonal, 1)  # (transforms, features, out_block, in_block)
+        square_sum = torch.cat(square_sums, 1).unflatten(1, (self.features, self.out_block))
+        log_gain = self.log_gain.unflatten(1, (self.features, self.out_block))
+        log_scale = log_gain - log_row_norm(raw, square_sum)
+        blocks = (raw + log_scale.unsqueeze(-1)).exp()
+        scale = log_scale.clamp(max=LARGEST_EXPONENT).exp().flatten(1).unsqueeze(-1)
+        incoming = raw + log_incoming.unsqueeze(-2)
+        log_outgoing = incoming.logsumexp(-1)
+        averages = (incoming - log_outgoing.unsqueeze(-1)).exp()
+        squares = []
+        for band, (start, end) in enumerate(self.bands):
+            rows = slice(start * self.out_block, end * self.out_block)
+            normalised = below[band] * scale[:, rows] + block_diagonal(blocks[:, start:end])
+            squares.append(normalised.unbind())
+        biases = self.bias.unsqueeze(-1).unbind() if self.bias is not None else None
+        layers = [
+            LayerWeights(
+                squares=tuple(square[index] for square in squares),
+                far=tuple(self.far_weights(band)[index] for band in range(1, len(self.bands))),
+                scale=one_scale,
+                bias=biases[index] if biases is not None else None,
+                averages=average,
+            )
+            for index, (one_scale, average) in enumerate(
+                zip(scale.unbind(), averages.unbind(), strict=True)
+            )
+        ]
+        return layers, log_outgoing + log_scale
+
+    def _below(self, band: int) -> Tensor:
+        return getattr(self, f"below_{band}")  # type: ignore[no-any-return]
+
+    def _kept(self, band: int) -> Tensor:
+        start, end = self.bands[band]
+        ones = torch.ones(end - start, self.out_block, self.in_block, device=self.log_gain.device)
+        return self._below(band) | block_diagonal(ones).bool()
+
+    def extra_repr(self) -> str:
+        return (
+            f"features={self.features}, in_block={self.in_block}, out_block={self.out_block}, "
+            f"transforms={self.transforms}"
+        )
+
+
+class BlockNetworks(nn.Module):
+    """Stack of increasing autoregressive networks of one shape.
+
+    Args:
+        features: Number of inputs and of outputs of each network.
+        widths: Units per feature of each hidden layer.
+        transforms: Number of networks.
+        bias: Whether the layers have biases of their own.
+    """
+
+    def __init__(
+        self, features: int, widths: Sequence[int], *, transforms: int, bias: bool = True
+    ) -> None:
+        super().__init__()
+        blocks = [1, *widths, 1]
+        self.features, self.transforms = features, transforms
+        self.layers = nn.ModuleList(
+            BlockLinear(features, in_block, out_block, transforms=transforms, bias=bias)
+            for in_block, out_block in zip(blocks[:-1], blocks[1:], strict=True)
+        )
+
+    def normalise(self) -> list[NetworkWeights]:
+        """Return the weights of every network, ready to multiply."""
+        first = self.layers[0]
+        log_slope = first.log_gain.new_zeros(self.transforms, self.features, 1)
+        stacks = []
+        for layer in self.layers:
+            weights, log_slope = layer.normalise(log_slope)
+            stacks.append(weights)
+        return [
+            NetworkWeights(layers, one_slope)
+            for *layers, one_slope in zip(*stacks, log_slope.unbind(), strict=True)
+            for layers in (tuple(layers),)
+        ]
+
+    @torch.no_grad()
+    def draw(self, init: str) -> None:
+        """Draw fresh parameters.
+
+        Args:
+            init: "published" as the authors' code (Xavier-uniform rows), "normal" as the paper's appendix.
+        """
+        for layer in self.layers:
+            for transform in range(self.transforms):
+                layer.load_raw_weight(transform, draw_weight(layer, init))
+            layer.log_gain.uniform_().clamp_(min=1e-6).log_()
+            if layer.bias is not None:
+                bound = 1 / math.sqrt(layer.features * layer.out_block)
+                layer.bias.uniform_(-bound, bound)
+
+
+def draw_weight(layer: BlockLinear, init: str) -> Float[Tensor, "rows columns"]:
+    """Return raw weights of one map: of each block row, over the columns that it keeps."""
+    rows, columns = layer.out_block, layer.features * layer.in_block
+    weight = torch.zeros(layer.features * rows, columns)
+    for feature in range(layer.features):
+        kept = weight[feature * rows : (feature + 1) * rows, : (feature + 1) * layer.in_block]
+        nn.init.normal_(kept) if init == "normal" else nn.init.xavier_uniform_(kept)
+    return weight

@@ -1,0 +1,78 @@
+r"""Tensor functions without parameters.
+
+Everything inside a network is laid out *units first*: a layer of ``features`` blocks of ``width`` units
+is a matrix of shape ``(features * width, rows)``. The units of the first ``i`` features are then the
+first rows of that matrix, and a row band of a block-triangular weight multiplies a contiguous slab.
+"""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+BAND_UNITS = (
+    150  # output units per band: fewer multiply slowly, more touch zeros above the diagonal
+)
+LARGEST_EXPONENT = 80.0  # exp of it is finite in float32
+
+
+def band_edges(features: int, out_block: int) -> list[tuple[int, int]]:
+    """Cut the features into consecutive bands of about ``BAND_UNITS`` output units.
+
+    Example:
+        >>> band_edges(6, 40), band_edges(3, 2)
+        ([(0, 3), (3, 6)], [(0, 3)])
+    """
+    count = max(1, min(features, round(features * out_block / BAND_UNITS)))
+    edges = [round(index * features / count) for index in range(count + 1)]
+    return list(zip(edges[:-1], edges[1:], strict=True))
+
+
+def lower_mask(features: int, in_block: int, out_block: int) -> Bool[Tensor, "rows columns"]:
+    """Return the mask :math:`M_o` of the blocks strictly below the diagonal."""
+    below = torch.ones(features, features, dtype=torch.bool).tril(-1)
+    return below.repeat_interleave(out_block, 0).repeat_interleave(in_block, 1)
+
+
+def diagonal_blocks(
+    weight: Float[Tensor, "*stack rows columns"], features: int
+) -> Float[Tensor, "*stack features out_block in_block"]:
+    """Return the blocks on the diagonal of a block matrix.
+
+    Example:
+        >>> diagonal_blocks(torch.arange(8.0).view(4, 2), 2).squeeze(-1).tolist()
+        [[0.0, 2.0], [5.0, 7.0]]
+    """
+    rows, columns = weight.shape[-2:]
+    blocks = weight.unflatten(-1, (features, columns // features))
+    blocks = blocks.unflatten(-3, (features, rows // features))
+    return blocks.diagonal(dim1=-4, dim2=-2).movedim(-1, -3)
+
+
+def block_diagonal(
+    blocks: Float[Tensor, "*stack features out_block in_block"],
+) -> Float[Tensor, "*stack rows columns"]:
+    """Return the block matrix with these blocks on its diagonal and zeros elsewhere."""
+    spread = torch.diag_embed(blocks.movedim(-3, -1), dim1=-4, dim2=-2)
+    return spread.flatten(-4, -3).flatten(-2)
+
+
+def log_row_norm(
+    log_blocks: Float[Tensor, "*stack features out_block in_block"],
+    square_sum: Float[Tensor, "*stack features out_block"],
+) -> Float[Tensor, "*stack features out_block"]:
+    r"""Return the logarithm of the norm of each row, without overflow.
+
+    .. math:: \log \|w\| = \tfrac12 \log \Bigl( \sum_{k \in d} e^{2 v_k} + \sum_{k \in o} v_k^2 \Bigr)
+
+    Args:
+        log_blocks: Raw weights v on the diagonal blocks, where the weight is their exponential.
+        square_sum: Sum of squares of the raw weights of the same row below the diagonal.
+    """
+    largest = log_blocks.detach().amax(-1)
+    positive = square_sum > 0
+    log_below = torch.where(positive, square_sum, 1.0).log()
+    log_below = torch.where(positive, log_below, -torch.inf)
+    shift = torch.maximum(2 * largest, log_below.detach())
+    on_blocks = (2 * log_blocks - shift.unsqueeze(-1)).exp().sum(-1)
+    below = torch.where(positive, (log_below - shift).exp(), 0.0)
+    return 0.5 * (shift + (on_blocks + below).log())
