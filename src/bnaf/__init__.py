@@ -2,7 +2,7 @@
 
 from importlib.metadata import version
 
-from bnaf.distributions import FlowDistribution
+from bnaf.distributions import FlowDistribution, RedrawWarning
 from bnaf.errors import (
     BnafError,
     DtypeError,
@@ -25,6 +25,7 @@ __all__ = [
     "FlowDistribution",
     "InversionError",
     "MissingMass",
+    "RedrawWarning",
     "SettingsError",
     "ShapeError",
     "StorageError",

@@ -123,13 +123,13 @@ class LeakyReLU(Activation):
     def __call__(
         self, h: Float[Tensor, "..."]
     ) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
-        return self.value(h), torch.where(h > 0, 0.0, math.log(self.leak)).to(h.dtype)
+        return self.value(h), torch.where(h > 0, torch.zeros_like(h), math.log(self.leak))
 
     def value(self, h: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         return F.leaky_relu(h, self.leak)
 
     def scaled_slope(self, h: Units, y: Units) -> tuple[Units, None]:
-        return torch.where(h > 0, 1.0, self.leak).to(h.dtype), None
+        return torch.where(h > 0, torch.ones_like(h), self.leak), None
 
     def pull_back(self, h: Units, y: Units, grad_y: Units, grad_log_slope: Units) -> Units:
         return torch.where(h > 0, grad_y, self.leak * grad_y)

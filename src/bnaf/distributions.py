@@ -46,7 +46,7 @@ class FlowDistribution(Distribution):
         """Number of columns of a row."""
         return self.event_shape[0]
 
-    def log_prob(self, value: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def log_prob(self, value: Tensor) -> Float[Tensor, "..."]:
         """Return the log-density of each row, in nats."""
         self._check(value)
         value = value.expand(*torch.broadcast_shapes(value.shape[:-1], self.batch_shape), -1)
@@ -80,12 +80,17 @@ class FlowDistribution(Distribution):
             if outside == "raise" or self.onto:
                 return self.rsample(sample_shape)
             x, missed = self.draw_inside(sample_shape)
-            redrawn, left = int(missed.sum()), missed
-            while left.any():
-                again, missed = self.draw_inside(sample_shape)
-                x = torch.where((left & ~missed).unsqueeze(-1), again, x)
-                left = left & missed
-                redrawn += int(left.sum())
+            redrawn = 0
+            while missed.any():
+                redrawn += int(missed.sum())
+                if self.batch_shape.numel() == 1:  # any row will do: draw only what is missing
+                    again, outside_still = self.draw_inside((int(missed.sum()),))
+                    x[missed] = again.reshape(-1, self.features)
+                    missed[missed.clone()] = outside_still.flatten()
+                else:
+                    again, outside_still = self.draw_inside(sample_shape)
+                    x = torch.where(missed.unsqueeze(-1), again, x)
+                    missed = missed & outside_still
         if redrawn:
             warnings.warn(
                 f"{redrawn} draws of the base without pre-image were redrawn.",
@@ -163,7 +168,7 @@ class StandardNormal(Independent):
         return -0.5 * (value.square().sum(-1) + features * math.log(2 * math.pi))
 
 
-def check_rows(rows: Tensor, features: int, like: Tensor, name: str) -> None:
+def check_rows(rows: object, features: int, like: Tensor, name: str) -> None:
     """Check that a tensor holds rows a flow can take.
 
     Raises:

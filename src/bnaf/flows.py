@@ -306,13 +306,12 @@ class BNAF(Flow):
 
     @property
     def parameter_count(self) -> int:
-        weights = sum(layer.weight_count for layer in self.networks.layers)
-        squares = {
-            id(weight) for layer in self.networks.layers for weight in (*layer.squares, *layer.far)
-        }
-        return weights + sum(
-            parameter.numel() for parameter in self.parameters() if id(parameter) not in squares
+        others = sum(
+            parameter.numel()
+            for name, parameter in self.named_parameters()
+            if not name.startswith("networks.")
         )
+        return others + sum(layer.parameter_count for layer in self.networks.layers)
 
     def law(self, context: Float[Tensor, "*batch context_features"] | None) -> FlowDistribution:
         parts: list[RowTransform] = []

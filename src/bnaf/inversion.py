@@ -319,9 +319,8 @@ def solve_feature(network: FeatureNetwork, target: Columns) -> Columns:
         done |= (proposal - x).abs() <= spacing
         if done.any():
             finished = done.squeeze(0)
-            settled = torch.where(
-                error == 0, x, newton.clamp(low, high).where(newton.isfinite(), x)
-            )
+            near = (newton - x).abs() <= 1e-3 * x.abs().clamp(min=1)  # in flat places it is not
+            settled = torch.where(near, newton.clamp(low, high), x)
             solution[:, rows[finished]] = settled[:, finished]
             if finished.all():
                 return solution

@@ -50,9 +50,10 @@ class BlockLinear(nn.Module):
     .. math:: W = e^{V} \odot M_d + V \odot M_o    \qquad \text{(De Cao et al., 2019, eq. 8)}
 
     Each row of :math:`W` is then divided by its norm and multiplied by a learned gain
-    :math:`e^{s}`. :math:`V` is kept in row bands, each up to its diagonal; what lies above is neither
-    stored nor multiplied. ``squares[g]`` is band g on its own features, ``far[g - 1]`` holds, network by
-    network, band g on the features before.
+    :math:`e^{s}`. Of :math:`V`, ``log_diagonal`` holds the diagonal blocks. What lies below them is
+    kept in row bands: ``near[g]`` is band g on its own features, ``far`` holds, band by band and
+    network by network, the weights on the features before the band. What lies above is multiplied
+    nowhere, and stored nowhere but beside the diagonal of ``near``.
 
     Args:
         features: Number of blocks along the diagonal.
@@ -63,54 +64,49 @@ class BlockLinear(nn.Module):
     """
 
     def __init__(
-        self,
-        features: int,
-        in_block: int,
-        out_block: int,
-        *,
-        transforms: int = 1,
-        bias: bool = True,
+        self, features: int, in_block: int, out_block: int, *, transforms: int = 1, bias: bool = True
     ) -> None:
         super().__init__()
         self.features, self.in_block, self.out_block = features, in_block, out_block
         self.transforms = transforms
         self.bands = band_edges(features, out_block)
-        self.squares, self.far = nn.ParameterList(), nn.ParameterList()
+        self.log_diagonal = nn.Parameter(torch.zeros(transforms, features, out_block, in_block))
+        self.near, self.far = nn.ParameterList(), nn.ParameterList()
         for index, (start, end) in enumerate(self.bands):
             rows = (end - start) * out_block
-            self.squares.append(torch.zeros(transforms, rows, (end - start) * in_block))
-            self.register_buffer(
-                f"below_{index}", lower_mask(end - start, in_block, out_block), persistent=False
-            )
+            self.near.append(torch.zeros(transforms, rows, (end - start) * in_block))
+            below = lower_mask(end - start, in_block, out_block).to(torch.get_default_dtype())
+            self.register_buffer(f"below_{index}", below, persistent=False)
             for _ in range(transforms if start else 0):
                 self.far.append(torch.zeros(rows, start * in_block))
         self.log_gain = nn.Parameter(torch.zeros(transforms, features * out_block))
         self.bias = nn.Parameter(torch.zeros(transforms, features * out_block)) if bias else None
 
     @property
-    def weight_count(self) -> int:
-        """Number of entries of V that act, over all maps."""
+    def parameter_count(self) -> int:
+        """Number of entries that act, over all maps."""
         pairs = self.features * (self.features + 1) // 2
-        return self.transforms * pairs * self.in_block * self.out_block
+        weights = self.transforms * pairs * self.in_block * self.out_block
+        return weights + self.log_gain.numel() + (0 if self.bias is None else self.bias.numel())
 
     def raw_weight(self, transform: int) -> Float[Tensor, "rows columns"]:
         """Return V of one map as a full matrix, zero above the diagonal blocks."""
         columns = self.features * self.in_block
         rows = []
-        for band, square in enumerate(self.squares):
-            parts = [self.far_weights(band)[transform]] if band else []
-            parts += [square[transform] * self._kept(band)]
-            row = torch.cat(parts, 1)
-            rows.append(torch.nn.functional.pad(row, (0, columns - row.shape[1])))
-        return torch.cat(rows)
+        for band, near in enumerate(self.near):
+            before = [self.far_weights(band)[transform]] if band else []
+            row = torch.cat([*before, near[transform] * self._below(band)], 1)
+            rows.append(nn.functional.pad(row, (0, columns - row.shape[1])))
+        return torch.cat(rows) + block_diagonal(self.log_diagonal[transform])
 
     @torch.no_grad()
     def load_raw_weight(self, transform: int, weight: Float[Tensor, "rows columns"]) -> None:
         """Set V of one map from a full matrix; what stands above the diagonal is ignored."""
+        self.log_diagonal[transform] = diagonal_blocks(weight, self.features)
         for band, (start, end) in enumerate(self.bands):
             rows = weight[start * self.out_block : end * self.out_block]
             own = rows[:, start * self.in_block : end * self.in_block]
-            self.squares[band][transform] = own * self._kept(band)
+            self.near[band][transform] = own * self._below(band)
             if band:
                 self.far_weights(band)[transform].copy_(rows[:, : start * self.in_block])
 
@@ -125,40 +121,30 @@ class BlockLinear(nn.Module):
         r"""Return the weights of every network, and the log-slopes they lead to.
 
         Args:
-            log_incoming: Log-slope of each unit of the layer below, activations taken as identities:
-                with them the diagonal blocks become averages, which neither grow nor vanish.
+            log_incoming: Log-slope of each unit of the layer below, activations taken as
+                identities: with them the diagonal blocks become averages, which neither grow nor
+                vanish.
         """
-        log_diagonal, square_sums, below = [], [], []
-        for band, (start, end) in enumerate(self.bands):
-            square = self.squares[band]
-            log_diagonal.append(diagonal_blocks(square, end - start))
-            below.append(square * self._below(band))
-            square_sum = below[-1].square().sum(-1)
-            if band:
-                far = [weight.square().sum(-1) for weight in self.far_weights(band)]
-                square_sum = square_sum + torch.stack(far)
-            square_sums.append(square_sum)
-        raw = torch.cat(log_diagonal, 1)  # (transforms, features, out_block, in_block)
-        square_sum = torch.cat(square_sums, 1).unflatten(1, (self.features, self.out_block))
+        below = [near * self._below(band) for band, near in enumerate(self.near)]
+        square_sum = self._square_sum(below).unflatten(1, (self.features, self.out_block))
         log_gain = self.log_gain.unflatten(1, (self.features, self.out_block))
-        log_scale = log_gain - log_row_norm(raw, square_sum)
-        blocks = (raw + log_scale.unsqueeze(-1)).exp()
+        log_scale = log_gain - log_row_norm(self.log_diagonal, square_sum)
+        blocks = (self.log_diagonal + log_scale.unsqueeze(-1)).exp()
         scale = log_scale.clamp(max=LARGEST_EXPONENT).exp().flatten(1).unsqueeze(-1)
-        incoming = raw + log_incoming.unsqueeze(-2)
+        incoming = self.log_diagonal + log_incoming.unsqueeze(-2)
         log_outgoing = incoming.logsumexp(-1)
         averages = (incoming - log_outgoing.unsqueeze(-1)).exp()
         squares = []
-        for band, (start, end) in enumerate(self.bands):
+        for (start, end), near in zip(self.bands, below, strict=True):
             rows = slice(start * self.out_block, end * self.out_block)
-            normalised = below[band] * scale[:, rows] + block_diagonal(blocks[:, start:end])
-            squares.append(normalised.unbind())
+            squares.append((near * scale[:, rows] + block_diagonal(blocks[:, start:end])).unbind())
         biases = self.bias.unsqueeze(-1).unbind() if self.bias is not None else None
         layers = [
             LayerWeights(
                 squares=tuple(square[index] for square in squares),
                 far=tuple(self.far_weights(band)[index] for band in range(1, len(self.bands))),
                 scale=one_scale,
-                bias=biases[index] if biases is not None else None,
+                bias=None if biases is None else biases[index],
                 averages=average,
             )
             for index, (one_scale, average) in enumerate(
@@ -167,13 +153,16 @@ class BlockLinear(nn.Module):
         ]
         return layers, log_outgoing + log_scale
 
+    def _square_sum(self, below: list[Tensor]) -> Float[Tensor, "transforms rows"]:
+        """Return the sum of squares of each row of V below the diagonal blocks."""
+        sums = [near.square().sum(-1) for near in below]
+        for band in range(1, len(self.bands)):
+            far = [weight.square().sum(-1) for weight in self.far_weights(band)]
+            sums[band] = sums[band] + torch.stack(far)
+        return torch.cat(sums, 1)
+
     def _below(self, band: int) -> Tensor:
         return getattr(self, f"below_{band}")  # type: ignore[no-any-return]
-
-    def _kept(self, band: int) -> Tensor:
-        start, end = self.bands[band]
-        ones = torch.ones(end - start, self.out_block, self.in_block, device=self.log_gain.device)
-        return self._below(band) | block_diagonal(ones).bool()
 
     def extra_repr(self) -> str:
         return (

@@ -52,7 +52,9 @@ def block_diagonal(
     blocks: Float[Tensor, "*stack features out_block in_block"],
 ) -> Float[Tensor, "*stack rows columns"]:
     """Return the block matrix with these blocks on its diagonal and zeros elsewhere."""
-    spread = torch.diag_embed(blocks.movedim(-3, -1), dim1=-4, dim2=-2)
+    features = blocks.shape[-3]
+    identity = torch.eye(features, dtype=blocks.dtype, device=blocks.device)
+    spread = blocks.unsqueeze(-2) * identity.view(features, 1, features, 1)
     return spread.flatten(-4, -3).flatten(-2)
 
 

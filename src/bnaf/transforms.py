@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.distributions import constraints
 from torch.distributions.transforms import Transform
 from torch.utils._pytree import tree_flatten, tree_unflatten
@@ -173,7 +172,7 @@ class BlockAutoregressiveTransform(RowTransform):
         y, log_slope = propagate(self.weights, self.activation, x, context)
         if self.residual == "gated":
             assert self.gate is not None
-            y = torch.lerp(x, y, self.gate.sigmoid())
+            y = self.gate.sigmoid() * y + (-self.gate).sigmoid() * x
             log_slope = F.softplus(log_slope + self.gate) - F.softplus(self.gate)
         elif self.residual == "normal":
             y = x + y
@@ -269,8 +268,12 @@ class _Inverse(torch.autograd.Function):
         return x, log_det, inside
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_x: Tensor, grad_log_det: Tensor, _: Any) -> Any:  # noqa: ANN401
+        if torch.is_grad_enabled():
+            raise InversionError(
+                "Numerical inverses can be differentiated once; drop create_graph=True, or use "
+                'direction="sampling", whose samples are closed-form.'
+            )
         x, inside, *tensors = ctx.saved_tensors
         needed = [tensor.detach().requires_grad_(tensor.is_floating_point()) for tensor in tensors]
         filled = iter(needed)
@@ -284,8 +287,10 @@ class _Inverse(torch.autograd.Function):
         grad_log_det = grad_log_det * inside
         grad_x = grad_x * inside
         if ctx.ladj:
-            (through,) = torch.autograd.grad(log_det, x, grad_log_det, retain_graph=True)
-            grad_x = grad_x + through
+            (through,) = torch.autograd.grad(
+                log_det, x, grad_log_det, retain_graph=True, allow_unused=True
+            )
+            grad_x = grad_x if through is None else grad_x + through
         mixture = transform._mixture()
         w = solve_transposed(weights, transform.activation, x, grad_x, mixture, context)
         outputs, cotangents = ([y, log_det], [-w, grad_log_det]) if ctx.ladj else ([y], [-w])
@@ -301,7 +306,12 @@ class PermutationTransform(RowTransform):
         self.order = order
 
     def call_and_ladj(self, x: Rows) -> tuple[Rows, LogDet]:
-        return x[..., self.order], x.new_zeros(x.shape[:-1])
+        zeros = x.new_zeros(x.shape[:-1])
+        if torch.compiler.is_compiling():
+            # as a product: the gradient of an indexed read, fused with a sum, corrupts memory
+            # in the compiler of torch 2.13
+            return x @ F.one_hot(self.order, x.shape[-1]).to(x.dtype).t(), zeros
+        return x[..., self.order], zeros
 
     def invert(self, y: Rows, *, ladj: bool = False) -> Inversion:
         zeros = y.new_zeros(y.shape[:-1])
