@@ -1,4 +1,4 @@
-"""Compile the objective of some flows as one graph; run in a process of its own, without type checks."""
+"""Compile the objective of some flows as one graph, in a process of its own."""
 
 import torch
 from torch import Tensor, nn

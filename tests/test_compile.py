@@ -1,4 +1,5 @@
-"""The objective under torch.compile, in a process of its own: compile changes torch for all of one."""
+"""The objective under torch.compile, which changes torch for a whole process: in one of its
+own."""
 
 import shutil
 import subprocess

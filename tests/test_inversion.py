@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from cases import DENSITY, ONTO, build
+from cases import DENSITY, ONTO
 
 from bnaf import BNAF, InversionError
 

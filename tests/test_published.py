@@ -10,7 +10,13 @@ from bnaf import BNAF, StorageError
 
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.npz"))
 NAMES = {"weight": "_weight", "log_gain": "_diag_weight", "bias": "bias"}
-NETWORKS = [(6, 40, 181_264), (8, 40, 308_884), (21, 20, 516_814), (43, 5, 170_284), (63, 20, 4_461_034)]
+NETWORKS = [
+    (6, 40, 181_264),
+    (8, 40, 308_884),
+    (21, 20, 516_814),
+    (43, 5, 170_284),
+    (63, 20, 4_461_034),
+]
 
 
 def published_key(name: str) -> str:
@@ -24,7 +30,11 @@ def published_key(name: str) -> str:
 
 @pytest.fixture(params=GOLDEN, ids=lambda path: path.stem)
 def golden(request):
-    return {name: torch.from_numpy(value) for name, value in np.load(request.param).items() if value.ndim}
+    return {
+        name: torch.from_numpy(value)
+        for name, value in np.load(request.param).items()
+        if value.ndim
+    }
 
 
 @pytest.fixture
@@ -49,7 +59,9 @@ def test_every_parameter_gradient(golden, state_dict):
     flow = BNAF.from_published(state_dict)
     y, log_det = flow().transform.call_and_ladj(golden["x"])
     (y.sum() + log_det.sum()).backward()
-    for parameter in flow.parameters():  # so that a layer shows its gradients as it shows its weights
+    for (
+        parameter
+    ) in flow.parameters():  # so that a layer shows its gradients as it shows its weights
         parameter.data = parameter.grad
     for name, expected in golden.items():
         if not name.startswith("grad/"):
@@ -94,8 +106,14 @@ def test_the_amortised_numbers_of_the_paper():
     ("change", "message"),
     [
         (lambda tensors: tensors.pop("0.0.bias"), r"lacks '0.0.bias'"),
-        (lambda tensors: tensors.update({"epoch": torch.ones(1)}), r"'epoch' is not of the authors'"),
-        (lambda tensors: tensors.update({"0.0.bias": torch.ones(99)}), r"Expected tensors of shapes"),
+        (
+            lambda tensors: tensors.update({"epoch": torch.ones(1)}),
+            r"'epoch' is not of the authors'",
+        ),
+        (
+            lambda tensors: tensors.update({"0.0.bias": torch.ones(99)}),
+            r"Expected tensors of shapes",
+        ),
         (lambda tensors: tensors.clear(), r"must hold flows '0', '2'"),
     ],
 )

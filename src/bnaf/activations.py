@@ -1,9 +1,10 @@
 r"""Increasing activations with their exact derivatives.
 
-An activation gives its derivative in two forms. ``activation(h)`` returns :math:`\log \sigma'(h)`, the
-readable one. Inside a network ``scaled_slope`` returns :math:`\sigma'(h) e^{-m}` and the shift :math:`m`
-of each feature, so that the slopes of one feature are multiplied as plain numbers that cannot all
-underflow; the shift is ``None`` where the derivative is bounded away from zero.
+An activation gives its derivative in two forms. ``activation(h)`` returns
+:math:`\log \sigma'(h)`, the readable one. Inside a network ``scaled_slope`` returns
+:math:`\sigma'(h) e^{-m}` and the shift :math:`m` of each feature, so that the slopes of one
+feature are multiplied as plain numbers that cannot all underflow; the shift is ``None`` where the
+derivative is bounded away from zero.
 """
 
 import math
@@ -35,7 +36,7 @@ class Activation(ABC):
 
     @abstractmethod
     def scaled_slope(self, h: Units, y: Units) -> tuple[Units, Shift | None]:
-        """Return the derivative at ``h`` times ``exp(-shift)``, and the shift; ``y`` is the value."""
+        """Return the derivative at h times ``exp(-shift)``, and the shift; y is the value."""
 
     @abstractmethod
     def value(self, h: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -115,7 +116,7 @@ class LeakyTanh(Activation):
 
 @dataclass(frozen=True)
 class LeakyReLU(Activation):
-    """Identity above zero, multiplication by ``leak`` below; onto the line, with a kink at zero."""
+    """Identity above zero, multiplication by ``leak`` below; onto, with a kink at zero."""
 
     leak: float = 0.01
     bounded = False

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from jaxtyping import Float
@@ -20,9 +21,9 @@ class Conditioner(nn.Module):
 
     .. math:: y = r \odot \bar W (c \odot x) + b
 
-    The paper does not say how r and c stay positive. Here :math:`\log r` and :math:`\log c` are bounded
-    smoothly by :math:`\pm 3`, so that a context far from those seen in training cannot make the flow
-    explode.
+    The paper does not say how r and c stay positive. Here :math:`\log r` and :math:`\log c` are
+    bounded smoothly by :math:`\pm 3`, so that a context far from those seen in training cannot
+    make the flow explode.
 
     Args:
         context_features: Number of columns of the context.
@@ -46,7 +47,7 @@ class Conditioner(nn.Module):
         super().__init__()
         self.transforms = transforms
         self.sizes = []  # of bias, row scale and column scale, layer by layer
-        for in_block, out_block in zip(blocks[:-1], blocks[1:], strict=True):
+        for in_block, out_block in pairwise(blocks):
             self.sizes += [features * out_block, features * out_block, features * in_block]
         modules: list[nn.Module] = []
         inputs = context_features
@@ -60,7 +61,7 @@ class Conditioner(nn.Module):
 
     @torch.no_grad()
     def draw(self) -> None:
-        """Draw fresh parameters: predictions near those of a flow without context, but not equal."""
+        """Draw fresh parameters: predictions near, but not at, those of a flow without context."""
         for module in self.hidden:
             if isinstance(module, nn.Linear):
                 module.reset_parameters()

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -22,8 +23,8 @@ class FlowDistribution(Distribution):
 
     .. math:: \log p(x) = \log p_Z(f(x)) + \log |\det J_f(x)|
 
-    It is a snapshot of the flow that made it: after a step of an optimiser, call the flow again. Rows
-    with a value that is not finite have log-density -inf.
+    It is a snapshot of the flow that made it: after a step of an optimiser, call the flow again.
+    Rows with a value that is not finite have log-density -inf.
 
     Args:
         transform: The bijection f.
@@ -36,7 +37,7 @@ class FlowDistribution(Distribution):
     has_rsample = True
 
     def __init__(
-        self, transform: RowTransform, base: Distribution, batch_shape: torch.Size = torch.Size(())
+        self, transform: RowTransform, base: Distribution, batch_shape: Sequence[int] = ()
     ) -> None:
         self.transform, self.base = transform, base
         super().__init__(torch.Size(batch_shape), base.event_shape, validate_args=False)
@@ -60,7 +61,7 @@ class FlowDistribution(Distribution):
 
     def sample(
         self,
-        sample_shape: Any = torch.Size(),  # noqa: ANN401, B008
+        sample_shape: Any = torch.Size(),  # noqa: B008
         *,
         outside: str = "raise",
     ) -> Float[Tensor, "..."]:
@@ -68,8 +69,8 @@ class FlowDistribution(Distribution):
 
         Args:
             sample_shape: How many, in what shape; the batch shape of the law follows.
-            outside: What to do with draws of the base that have no pre-image, under a flow that is not
-                onto: "raise" an error, or "redraw" them, with a warning that says how many.
+            outside: What to do with draws of the base that have no pre-image, under a flow that is
+                not onto: "raise" an error, or "redraw" them, with a warning that says how many.
 
         Raises:
             InversionError: If some draw has no pre-image and is not to be redrawn.
@@ -99,7 +100,7 @@ class FlowDistribution(Distribution):
             )
         return x
 
-    def rsample(self, sample_shape: Any = torch.Size()) -> Float[Tensor, "..."]:  # noqa: ANN401, B008
+    def rsample(self, sample_shape: Any = torch.Size()) -> Float[Tensor, "..."]:  # noqa: B008
         """Draw rows through which gradients flow."""
         return reached(self.transform.invert(self._draw_base(sample_shape))).x
 
@@ -115,14 +116,14 @@ class FlowDistribution(Distribution):
 
     def rsample_and_log_prob(
         self,
-        sample_shape: Any = torch.Size(),  # noqa: ANN401, B008
+        sample_shape: Any = torch.Size(),  # noqa: B008
     ) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
-        """Draw rows and return them with their log-densities, from one pass where that is possible."""
+        """Draw rows and return them with their log-densities, from one pass."""
         z = self._draw_base(sample_shape)
         x, log_det, _ = reached(self.transform.invert(z, ladj=True))
         return x, self.base.log_prob(z) + log_det
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> "FlowDistribution":  # noqa: ANN401
+    def expand(self, batch_shape: Any, _instance: Any = None) -> "FlowDistribution":
         """Return the same law with a larger batch shape."""
         batch_shape = torch.broadcast_shapes(torch.Size(batch_shape), self.batch_shape)
         return FlowDistribution(self.transform, self.base, batch_shape)
@@ -132,7 +133,7 @@ class FlowDistribution(Distribution):
         """Which side is closed-form: "density" or "sampling"."""
         return "sampling" if isinstance(self.transform, InverseTransform) else "density"
 
-    def _draw_base(self, sample_shape: Any) -> Tensor:  # noqa: ANN401
+    def _draw_base(self, sample_shape: Any) -> Tensor:
         return self.base.rsample((*torch.Size(sample_shape), *self.batch_shape))
 
     def _check(self, value: Tensor) -> None:
@@ -141,8 +142,8 @@ class FlowDistribution(Distribution):
             torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
         except RuntimeError:
             raise ShapeError(
-                f"x of shape {tuple(value.shape)} does not broadcast with the context, whose batch "
-                f"shape is {tuple(self.batch_shape)}; give as many rows as there are contexts, or one."
+                f"x of shape {tuple(value.shape)} does not broadcast with the context, whose "
+                f"batch shape is {tuple(self.batch_shape)}; give one row per context, or one."
             ) from None
 
     def _reference(self) -> Tensor:
@@ -155,7 +156,7 @@ class FlowDistribution(Distribution):
         )
 
 
-class StandardNormal(Independent):
+class StandardNormal(Independent[Normal]):
     """Standard normal law of rows, with the dtype and device of a tensor."""
 
     def __init__(self, features: int, like: Float[Tensor, "*any"]) -> None:

@@ -95,8 +95,9 @@ class Flow(nn.Module, ABC):
     def missing_mass(self, draws: int = 10_000, context: Tensor | None = None) -> MissingMass:
         """Return the share of the base that has no pre-image, and its standard error.
 
-        A density that is the pull-back of its base through a map that is not onto integrates to one
-        minus this share. It is exactly 0 where every transform is onto, and in the sampling direction.
+        A density that is the pull-back of its base through a map that is not onto integrates to
+        one minus this share. It is exactly 0 where every transform is onto, and in the sampling
+        direction.
 
         Args:
             draws: Number of draws of the base, per context.
@@ -114,11 +115,11 @@ class Flow(nn.Module, ABC):
 class BNAF(Flow):
     r"""Block neural autoregressive flow (De Cao, Aziz, Titov, 2019).
 
-    A stack of increasing autoregressive networks with the features reordered in between. It departs from
-    the paper where the paper's map is not onto: the activation is :math:`\tanh(h) + 0.01 h`, every
-    transform has a gated residual, the last included, and the gates start at 0 and keep both shares at
-    or above 0.01. So the density integrates to one, every draw of the base has a pre-image, and tails
-    stay sane. :meth:`paper` restores the published network.
+    A stack of increasing autoregressive networks with the features reordered in between. It
+    departs from the paper where the paper's map is not onto: the activation is :math:`\tanh(h) +
+    0.01 h`, every transform has a gated residual, the last included, and the gates start at 0 and
+    keep both shares at or above 0.01. So the density integrates to one, every draw of the base
+    has a pre-image, and tails stay sane. :meth:`paper` restores the published network.
 
     Args:
         features: Number of columns of a row.
@@ -136,7 +137,8 @@ class BNAF(Flow):
         leak: Slope of the leaky activations where they saturate.
         context_layers: Hidden layers of the context network; 0 makes it one linear map.
         context_width: Units of each of them.
-        init: Raw weights "published" as in the authors' code or "normal" as in the paper's appendix.
+        init: Raw weights "published" as in the authors' code or "normal" as in the paper's
+            appendix.
 
     Example:
         >>> flow = BNAF(features=3)
@@ -169,7 +171,7 @@ class BNAF(Flow):
             _positive("context_features", context_features, least=0),
         )
         widths = _widths(width, _positive("hidden_layers", hidden_layers, least=0))
-        self._settings = {
+        self._settings: dict[str, Any] = {
             "features": features,
             "context_features": context_features,
             "transforms": _positive("transforms", transforms),
@@ -198,6 +200,7 @@ class BNAF(Flow):
             self.gates = nn.Parameter(
                 torch.zeros(gate_count) if bounded_gate else torch.randn(gate_count)
             )
+        self.orders: Tensor
         self.register_buffer(
             "orders", _orders(features, transforms, permutation, permutation_seed)
         )
@@ -228,8 +231,8 @@ class BNAF(Flow):
         """Return the published network: tanh, free gates, no residual on the last transform.
 
         Its last transform maps onto a bounded box. In the density direction the density therefore
-        integrates to less than one and some draws of the base have no pre-image; ``missing_mass`` says
-        how many. In the sampling direction it is normalised, on a bounded range.
+        integrates to less than one and some draws of the base have no pre-image; ``missing_mass``
+        says how many. In the sampling direction it is normalised, on a bounded range.
 
         Args:
             features: Number of columns of a row.
@@ -239,7 +242,8 @@ class BNAF(Flow):
             width: Units per feature of each hidden layer.
             residual: "gated", "normal" or ``None``; never on the last transform.
             direction: Which side is closed-form: "density" or "sampling".
-            init: Raw weights "published" as in the authors' code, "normal" as in the paper's appendix.
+            init: Raw weights "published" as in the authors' code, "normal" as in the paper's
+                appendix.
 
         Example:
             >>> BNAF.paper(6, transforms=5, hidden_layers=2, width=40).parameter_count
@@ -270,8 +274,8 @@ class BNAF(Flow):
     ) -> "BNAF":
         """Return the flow whose weights were trained with the authors' code.
 
-        Sizes, and the floating-point type, are read off the tensors. A plain residual leaves no trace in
-        a state dict, so its kind must be told.
+        Sizes, and the floating-point type, are read off the tensors. A plain residual leaves no
+        trace in a state dict, so its kind must be told.
 
         Args:
             state_dict: Tensors by the names of the authors' code; masks are ignored.
@@ -292,9 +296,10 @@ class BNAF(Flow):
         ).to(published.flows[0][0].weight.dtype)
         with torch.no_grad():
             for transform, layers in enumerate(published.flows):
-                for layer, raw in zip(flow.networks.layers, layers, strict=True):
+                for layer, raw in zip(flow.networks, layers, strict=True):
                     layer.load_raw_weight(transform, raw.weight)
                     layer.log_gain[transform] = raw.log_gain.flatten()
+                    assert layer.bias is not None
                     layer.bias[transform] = raw.bias
             if flow.gates is not None:
                 flow.gates.copy_(torch.stack(published.gates))
@@ -311,7 +316,7 @@ class BNAF(Flow):
             for name, parameter in self.named_parameters()
             if not name.startswith("networks.")
         )
-        return others + sum(layer.parameter_count for layer in self.networks.layers)
+        return others + sum(layer.parameter_count for layer in self.networks)
 
     def law(self, context: Float[Tensor, "*batch context_features"] | None) -> FlowDistribution:
         parts: list[RowTransform] = []
@@ -337,7 +342,7 @@ class BNAF(Flow):
         transform: RowTransform = ComposeTransform(parts)
         if self._settings["direction"] == "sampling":
             transform = InverseTransform(transform)
-        base = StandardNormal(self.features, self.networks.layers[0].log_gain)
+        base = StandardNormal(self.features, next(self.parameters()))
         return FlowDistribution(transform, base, batch)
 
     def _gate(self, index: int) -> Tensor | None:

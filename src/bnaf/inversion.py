@@ -1,8 +1,8 @@
 r"""The inverse of an increasing block network, feature by feature, and what its gradient needs.
 
-Feature i of a layer depends on the features before it only through a sum that is known once they are
-known. So the sweep keeps the activations of all layers, and per feature solves one equation in one
-unknown on that feature's own blocks, for all rows at once.
+Feature i of a layer depends on the features before it only through a sum that is known once they
+are known. So the sweep keeps the activations of all layers, and per feature solves one equation
+in one unknown on that feature's own blocks, for all rows at once.
 """
 
 from typing import NamedTuple
@@ -42,15 +42,13 @@ class FeatureNetwork(NamedTuple):
     def keep(self, rows: Bool[Tensor, " rows"] | Tensor) -> "FeatureNetwork":
         """Return the network of some of the rows."""
 
-        def pick(parts: tuple[Tensor, ...] | None) -> tuple[Tensor, ...] | None:
-            if parts is None:
-                return None
+        def pick(parts: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             return tuple(part if part.shape[1] == 1 else part[:, rows] for part in parts)
 
         return self._replace(
             known=pick(self.known),
-            row_scales=pick(self.row_scales),
-            column_scales=pick(self.column_scales),
+            row_scales=None if self.row_scales is None else pick(self.row_scales),
+            column_scales=None if self.column_scales is None else pick(self.column_scales),
         )
 
     def layer(self, index: int, x: Float[Tensor, "_ rows"]) -> Float[Tensor, "_ rows"]:
@@ -119,10 +117,7 @@ class Sweep:
     ) -> None:
         self.features = weights.log_slope.shape[0]
         self.activation, self.residual, self.context = activation, residual, context
-        self.biases = [
-            layer.bias if context is None else part.bias
-            for layer, part in zip(weights.layers, context or weights.layers, strict=True)
-        ]
+        self.biases = [part.bias for part in (context or weights.layers)]
         self.matrices = [dense_weight(layer) for layer in weights.layers]
         self.blocks = [diagonal_blocks(matrix, self.features) for matrix in self.matrices]
         self.inputs = [matrix.new_zeros(matrix.shape[1], rows) for matrix in self.matrices]
@@ -190,7 +185,7 @@ class Sweep:
         return grad * part.column_scale[self.columns(layer, feature)]
 
     def send_down(self, layer: int, feature: int, grad: Tensor, arrived: Tensor) -> None:
-        """Add the cotangents that a feature's outputs of a layer send to the features before it."""
+        """Add the cotangents that a feature sends to those before it, through one layer."""
         rows, start = self.rows(layer, feature), self.columns(layer, feature).start
         matrix = self.matrices[layer][rows, :start]
         if self.context is None:
@@ -253,8 +248,8 @@ def solve_transposed(
 ) -> Float[Tensor, "features rows"]:
     r"""Return w with :math:`J^\top w = g`, J the Jacobian at x, without forming J.
 
-    The last feature of w is known at once. Going down, each feature sends its cotangents to the units
-    of those before it, and w follows from what has arrived: one backward pass in all.
+    The last feature of w is known at once. Going down, each feature sends its cotangents to the
+    units of those before it, and w follows from what has arrived: one backward pass in all.
     """
     sweep = Sweep(weights, activation, residual, context, x.shape[1])
     slopes = sweep.fill(x)
@@ -287,9 +282,9 @@ def solve_transposed(
 def solve_feature(network: FeatureNetwork, target: Columns) -> Columns:
     """Return the root of an increasing function of one unknown per row: Newton within a bracket.
 
-    Each row has a bracket of its own, open until a point on either side is seen. A Newton step that
-    leaves it, or that has not halved the error, gives way to bisection or, where the bracket is open, to
-    a step twice as long as the last.
+    Each row has a bracket of its own, open until a point on either side is seen. A Newton step
+    that leaves it, or that has not halved the error, gives way to bisection or, where the bracket
+    is open, to a step twice as long as the last.
     """
     tolerance = 1e-6 if target.dtype == torch.float32 else 1e-13
     solution = torch.empty_like(target)
@@ -334,6 +329,6 @@ def solve_feature(network: FeatureNetwork, target: Columns) -> Columns:
     if not target.numel():
         return solution
     raise InversionError(
-        f"{len(rows)} of {solution.shape[1]} rows were not inverted within {MAX_ITERATIONS} steps; "
-        "check the weights for extreme values, or use float64."
+        f"{len(rows)} of {solution.shape[1]} rows were not inverted within {MAX_ITERATIONS} "
+        "steps; check the weights for extreme values, or use float64."
     )

@@ -1,8 +1,8 @@
 """The pass through a network with its gradient written out by hand.
 
-Torch's own gradient of :func:`~bnaf.propagation.propagate_by_autograd` keeps every intermediate value
-and launches about three times as many operations. Here the forward pass keeps the inputs of the
-activations and the slopes, works in place, and recomputes the rest.
+Torch's own gradient of :func:`~bnaf.propagation.propagate_by_autograd` keeps every intermediate
+value and launches about three times as many operations. Here the forward pass keeps the inputs of
+the activations and the slopes, works in place, and recomputes the rest.
 """
 
 from typing import Any
@@ -46,7 +46,7 @@ def propagate_by_hand(weights: NetworkWeights, activation: Activation, x: Tensor
     for layer in weights.layers:
         flat += [layer.scale, layer.bias, layer.averages, *layer.squares, *layer.far]
     bands = [len(layer.squares) for layer in weights.layers]
-    return _Propagation.apply(activation, bands, x, *flat)  # type: ignore[no-any-return]
+    return _Propagation.apply(activation, bands, x, *flat)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def _regroup(bands: list[int], flat: tuple[Tensor, ...]) -> NetworkWeights:
@@ -65,14 +65,14 @@ def _regroup(bands: list[int], flat: tuple[Tensor, ...]) -> NetworkWeights:
 class _Propagation(torch.autograd.Function):
     """The pass and its gradient.
 
-    Under ``create_graph`` the gradient is that of the differentiable pass, so that second derivatives
-    are torch's own.
+    Under ``create_graph`` the gradient is that of the differentiable pass, so that second
+    derivatives are torch's own.
     """
 
     @staticmethod
     def forward(
         ctx: Any, activation: Activation, bands: list[int], x: Tensor, *flat: Tensor
-    ) -> Any:  # noqa: ANN401
+    ) -> Any:
         weights = _regroup(bands, flat)
         features = x.shape[0]
         log_slope, slope = weights.log_slope, None
@@ -98,7 +98,7 @@ class _Propagation(torch.autograd.Function):
         return h, slope.squeeze(1).clamp(min=smallest).log_().add_(log_slope)
 
     @staticmethod
-    def backward(ctx: Any, grad_y: Tensor, grad_log_slope: Tensor) -> Any:  # noqa: ANN401
+    def backward(ctx: Any, grad_y: Tensor, grad_log_slope: Tensor) -> Any:
         saved = ctx.saved_tensors
         count = len(saved) - 2 * ctx.depth
         if torch.is_grad_enabled():
@@ -117,7 +117,7 @@ class _Propagation(torch.autograd.Function):
 
 
 def _differentiable_gradient(
-    ctx: Any,  # noqa: ANN401
+    ctx: Any,
     inputs: tuple[Tensor, ...],
     grad_y: Tensor,
     grad_log_slope: Tensor,
@@ -148,7 +148,7 @@ def _pull_back(
     """Return the gradients of the input and of every weight, layer by layer from the last."""
     grads: list[Tensor | None] = []
     grad_h = grad_y
-    grad_slope: Tensor | None = None
+    grad_slope = grad_log_slope
     if slopes:
         smallest = torch.finfo(x.dtype).tiny
         alive = slopes[-1] >= smallest
@@ -170,7 +170,8 @@ def _pull_back(
         grads = [*grad_matrices[:2], grad_averages, *grad_matrices[2:], *grads]
         grad_log_step = slope.mul_(grad_scaled) if below is not None else slope * grad_scaled
         grad_h = activation.pull_back(h, y, grad_x.view_as(h), grad_log_step).flatten(0, 1)
-        grad_slope = step.mul_(grad_scaled) if below is not None else None
+        if below is not None:
+            grad_slope = step.mul_(grad_scaled)
     return grad_x, [grad_log_slope.sum(1, keepdim=True), *grads]
 
 

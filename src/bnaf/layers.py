@@ -1,11 +1,13 @@
 r"""Block-triangular layers, and the increasing autoregressive networks made of them.
 
-The weights of all networks of a flow are stored and normalised together, the first dimension of every
-parameter counting the networks: one pass over a stack of five costs little more than over one.
+The weights of all networks of a flow are stored and normalised together, the first dimension of
+most parameters counting the networks: one pass over a stack of five costs little more than over
+one.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -31,7 +33,7 @@ class LayerWeights(NamedTuple):
     """Per band after the first, the raw weights on all features before it."""
     scale: Float[Tensor, "rows 1"]
     """What the rows of ``far`` are multiplied by: gain over norm."""
-    bias: Float[Tensor, "rows 1"] | None
+    bias: Float[Tensor, "rows 1"]
     averages: Float[Tensor, "features out_block in_block"]
     """Diagonal blocks rescaled so that each row sums to one."""
 
@@ -50,10 +52,10 @@ class BlockLinear(nn.Module):
     .. math:: W = e^{V} \odot M_d + V \odot M_o    \qquad \text{(De Cao et al., 2019, eq. 8)}
 
     Each row of :math:`W` is then divided by its norm and multiplied by a learned gain
-    :math:`e^{s}`. Of :math:`V`, ``log_diagonal`` holds the diagonal blocks. What lies below them is
-    kept in row bands: ``near[g]`` is band g on its own features, ``far`` holds, band by band and
-    network by network, the weights on the features before the band. What lies above is multiplied
-    nowhere, and stored nowhere but beside the diagonal of ``near``.
+    :math:`e^{s}`. Of :math:`V`, ``log_diagonal`` holds the diagonal blocks. What lies below them
+    is kept in row bands: ``near[g]`` is band g on its own features, ``far`` holds, band by band
+    and network by network, the weights on the features before the band. What lies above is
+    multiplied nowhere, and stored nowhere but beside the diagonal of ``near``.
 
     Args:
         features: Number of blocks along the diagonal.
@@ -64,7 +66,13 @@ class BlockLinear(nn.Module):
     """
 
     def __init__(
-        self, features: int, in_block: int, out_block: int, *, transforms: int = 1, bias: bool = True
+        self,
+        features: int,
+        in_block: int,
+        out_block: int,
+        *,
+        transforms: int = 1,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         self.features, self.in_block, self.out_block = features, in_block, out_block
@@ -138,17 +146,17 @@ class BlockLinear(nn.Module):
         for (start, end), near in zip(self.bands, below, strict=True):
             rows = slice(start * self.out_block, end * self.out_block)
             squares.append((near * scale[:, rows] + block_diagonal(blocks[:, start:end])).unbind())
-        biases = self.bias.unsqueeze(-1).unbind() if self.bias is not None else None
+        bias = torch.zeros_like(self.log_gain) if self.bias is None else self.bias
         layers = [
             LayerWeights(
                 squares=tuple(square[index] for square in squares),
                 far=tuple(self.far_weights(band)[index] for band in range(1, len(self.bands))),
                 scale=one_scale,
-                bias=None if biases is None else biases[index],
+                bias=one_bias,
                 averages=average,
             )
-            for index, (one_scale, average) in enumerate(
-                zip(scale.unbind(), averages.unbind(), strict=True)
+            for index, (one_scale, average, one_bias) in enumerate(
+                zip(scale.unbind(), averages.unbind(), bias.unsqueeze(-1).unbind(), strict=True)
             )
         ]
         return layers, log_outgoing + log_scale
@@ -189,31 +197,38 @@ class BlockNetworks(nn.Module):
         self.features, self.transforms = features, transforms
         self.layers = nn.ModuleList(
             BlockLinear(features, in_block, out_block, transforms=transforms, bias=bias)
-            for in_block, out_block in zip(blocks[:-1], blocks[1:], strict=True)
+            for in_block, out_block in pairwise(blocks)
         )
 
     def normalise(self) -> list[NetworkWeights]:
         """Return the weights of every network, ready to multiply."""
-        first = self.layers[0]
-        log_slope = first.log_gain.new_zeros(self.transforms, self.features, 1)
         stacks = []
-        for layer in self.layers:
+        log_slope: Tensor | None = None
+        for layer in self:
+            if log_slope is None:
+                log_slope = layer.log_gain.new_zeros(self.transforms, self.features, 1)
             weights, log_slope = layer.normalise(log_slope)
             stacks.append(weights)
+        assert log_slope is not None
         return [
-            NetworkWeights(layers, one_slope)
-            for *layers, one_slope in zip(*stacks, log_slope.unbind(), strict=True)
-            for layers in (tuple(layers),)
+            NetworkWeights(layers, slope)
+            for layers, slope in zip(zip(*stacks, strict=True), log_slope.unbind(), strict=True)
         ]
+
+    def __iter__(self) -> Iterator[BlockLinear]:
+        """Iterate over the layers, the first first."""
+        for layer in self.layers:
+            assert isinstance(layer, BlockLinear)
+            yield layer
 
     @torch.no_grad()
     def draw(self, init: str) -> None:
         """Draw fresh parameters.
 
         Args:
-            init: "published" as the authors' code (Xavier-uniform rows), "normal" as the paper's appendix.
+            init: "published" as the authors' code (Xavier-uniform), "normal" as the appendix.
         """
-        for layer in self.layers:
+        for layer in self:
             for transform in range(self.transforms):
                 layer.load_raw_weight(transform, draw_weight(layer, init))
             layer.log_gain.uniform_().clamp_(min=1e-6).log_()

@@ -1,9 +1,11 @@
 r"""Tensor functions without parameters.
 
-Everything inside a network is laid out *units first*: a layer of ``features`` blocks of ``width`` units
-is a matrix of shape ``(features * width, rows)``. The units of the first ``i`` features are then the
-first rows of that matrix, and a row band of a block-triangular weight multiplies a contiguous slab.
+Everything inside a network is laid out *units first*: a layer of ``features`` blocks of ``width``
+units is a matrix of shape ``(features * width, rows)``. The units of the first ``i`` features are
+then its first rows, and a row band of a block-triangular weight multiplies a contiguous slab.
 """
+
+from itertools import pairwise
 
 import torch
 from jaxtyping import Bool, Float
@@ -24,7 +26,7 @@ def band_edges(features: int, out_block: int) -> list[tuple[int, int]]:
     """
     count = max(1, min(features, round(features * out_block / BAND_UNITS)))
     edges = [round(index * features / count) for index in range(count + 1)]
-    return list(zip(edges[:-1], edges[1:], strict=True))
+    return list(pairwise(edges))
 
 
 def lower_mask(features: int, in_block: int, out_block: int) -> Bool[Tensor, "rows columns"]:
@@ -45,7 +47,8 @@ def diagonal_blocks(
     rows, columns = weight.shape[-2:]
     blocks = weight.unflatten(-1, (features, columns // features))
     blocks = blocks.unflatten(-3, (features, rows // features))
-    return blocks.diagonal(dim1=-4, dim2=-2).movedim(-1, -3)
+    diagonal: Tensor = blocks.diagonal(dim1=-4, dim2=-2)
+    return diagonal.movedim(-1, -3)
 
 
 def block_diagonal(
@@ -64,7 +67,7 @@ def log_row_norm(
 ) -> Float[Tensor, "*stack features out_block"]:
     r"""Return the logarithm of the norm of each row, without overflow.
 
-    .. math:: \log \|w\| = \tfrac12 \log \Bigl( \sum_{k \in d} e^{2 v_k} + \sum_{k \in o} v_k^2 \Bigr)
+    .. math:: \log \|w\| = \tfrac12 \log ( \sum_{k \in d} e^{2 v_k} + \sum_{k \in o} v_k^2 )
 
     Args:
         log_blocks: Raw weights v on the diagonal blocks, where the weight is their exponential.

@@ -1,8 +1,8 @@
 r"""The pass through one network: its value and the slope of each output in its own input.
 
 The Jacobian of one feature is a vector: the first layer maps one input to ``width`` units, so what
-travels upwards is one positive slope per unit. Relative to the slopes of a network without activations
-they obey
+travels upwards is one positive slope per unit. Relative to the slopes of a network without
+activations they obey
 
 .. math:: u^{(l+1)}_i = A^{(l)}_i \bigl( \sigma'(h^{(l)}_i) \odot u^{(l)}_i \bigr)
 
@@ -50,14 +50,15 @@ def propagate_by_autograd(
     x: Float[Tensor, "features rows"],
     context: tuple[Modulation, ...] | None = None,
 ) -> Outputs:
-    """Return outputs and log-slopes by operations that torch differentiates any number of times."""
+    """Return outputs and log-slopes by operations that torch differentiates to any order."""
     features, rows = x.shape
     smallest = torch.finfo(x.dtype).tiny
     log_slope = weights.log_slope
     slope = x.new_ones(features, 1, 1)
+    h = x
     for index, layer in enumerate(weights.layers):
         if index:
-            units = h.unflatten(0, (features, -1))  # noqa: F821
+            units = h.unflatten(0, (features, -1))
             y = activation.value(units)
             step, shift = activation.scaled_slope(units, y)
             slope = slope * step

@@ -83,7 +83,7 @@ def _read_layer(state_dict: Mapping[str, Tensor], flow: int, layer: int) -> Publ
 
 
 def _check_chain(layers: list[PublishedLayer], features: int) -> None:
-    """Check that each layer takes what the one below gives, and that the last gives the features."""
+    """Check that each layer takes what the one below gives, up to the features again."""
     columns = features
     for layer in layers:
         rows = layer.weight.shape[0]

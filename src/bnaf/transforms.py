@@ -1,7 +1,8 @@
 """Bijections of the space of rows, as torch transforms.
 
-All keep the names of torch and zuko: ``transform(x)``, ``transform.inv(y)``, ``log_abs_det_jacobian`` and
-``call_and_ladj``, which returns both from one pass. Nothing is cached.
+All keep the names of torch and zuko: ``transform(x)``, ``transform.inv(y)``,
+``log_abs_det_jacobian`` and ``call_and_ladj``, which returns both from one pass. Nothing is
+cached.
 """
 
 from collections.abc import Sequence
@@ -33,8 +34,8 @@ class Inversion(NamedTuple):
     """Pre-images of some rows."""
 
     x: Rows
-    log_det: LogDet | None
-    """log |det dy/dx| at x, where it was asked for."""
+    log_det: LogDet
+    """log |det dy/dx| at x; zeros where it was not asked for."""
     inside: Bool[Tensor, "..."]
     """Which rows have a pre-image; x of the others has no meaning."""
 
@@ -45,8 +46,11 @@ class RowTransform(Transform):
     domain = codomain = constraints.real_vector
     bijective = True
     sign = +1
-    onto = True
-    """Whether every row has a pre-image."""
+
+    @property
+    def onto(self) -> bool:
+        """Whether every row has a pre-image."""
+        return True
 
     def call_and_ladj(self, x: Rows) -> tuple[Rows, LogDet]:
         """Return y and log |det dy/dx| from a single pass."""
@@ -85,8 +89,8 @@ def reached(inversion: Inversion) -> Inversion:
     inside = inversion.inside
     if not inside.all():
         raise InversionError(
-            f"{int((~inside).sum())} of {inside.numel()} rows have no pre-image: they are not finite, "
-            "or lie outside the range of a flow that is not onto. Draw with "
+            f"{int((~inside).sum())} of {inside.numel()} rows have no pre-image: they are not "
+            "finite, or lie outside the range of a flow that is not onto. Draw with "
             'sample(..., outside="redraw"), or use activation="leaky_tanh" or a residual on every '
             "transform."
         )
@@ -102,7 +106,6 @@ class InverseTransform(RowTransform):
 
     def call_and_ladj(self, x: Rows) -> tuple[Rows, LogDet]:
         inversion = reached(self.forward.invert(x, ladj=True))
-        assert inversion.log_det is not None
         return inversion.x, -inversion.log_det
 
     def invert(self, y: Rows, *, ladj: bool = False) -> Inversion:
@@ -142,12 +145,12 @@ class BlockAutoregressiveTransform(RowTransform):
         gate: Float[Tensor, ""] | None = None,
         residual: str | None = None,
         context: tuple[Modulation, ...] | None = None,
-        context_batch: torch.Size = torch.Size(()),
+        context_batch: Sequence[int] = (),
     ) -> None:
         super().__init__()
         self.weights, self.activation = weights, activation
         self.gate, self.residual = gate, residual
-        self.context, self.context_batch = context, context_batch
+        self.context, self.context_batch = context, torch.Size(context_batch)
 
     @property
     def onto(self) -> bool:
@@ -185,11 +188,13 @@ class BlockAutoregressiveTransform(RowTransform):
         tensors = [leaf for leaf in leaves if leaf is not None]
         wanted = torch.is_grad_enabled() and any(part.requires_grad for part in (y, *tensors))
         if wanted:
-            x, log_det, inside = _Inverse.apply(self, structure, ladj, columns, *leaves)
+            x, log_det, inside = _Inverse.apply(  # type: ignore[no-untyped-call]
+                self, structure, ladj, columns, *leaves
+            )
         else:
             x, log_det, inside = self._solve_in_parts(columns, context, ladj)
         x = x.t().reshape(*batch, len(x))
-        return Inversion(x, log_det.reshape(batch) if ladj else None, inside.reshape(batch))
+        return Inversion(x, log_det.reshape(batch), inside.reshape(batch))
 
     def _solve_in_parts(
         self, y: Tensor, context: tuple[Modulation, ...] | None, ladj: bool
@@ -241,16 +246,16 @@ def _pick(
 class _Inverse(torch.autograd.Function):
     r"""The inverse with its gradient by the implicit function theorem.
 
-    With :math:`x = f^{-1}(y; \theta)` and incoming gradient g, solve :math:`J^\top w = g`; then w is the
-    gradient for y, and one vector-Jacobian product of f with -w gives that for :math:`\theta`. The
-    log-determinant at x, where asked for, comes from the same forward pass.
+    With :math:`x = f^{-1}(y; \theta)` and incoming gradient g, solve :math:`J^\top w = g`; then w
+    is the gradient for y, and one vector-Jacobian product of f with -w gives that for
+    :math:`\theta`. The log-determinant at x, where asked for, comes from the same forward pass.
     """
 
     @staticmethod
     def forward(
-        ctx: Any,  # noqa: ANN401
+        ctx: Any,
         transform: BlockAutoregressiveTransform,
-        structure: Any,  # noqa: ANN401
+        structure: Any,
         ladj: bool,
         y: Tensor,
         *leaves: Tensor | None,
@@ -268,7 +273,7 @@ class _Inverse(torch.autograd.Function):
         return x, log_det, inside
 
     @staticmethod
-    def backward(ctx: Any, grad_x: Tensor, grad_log_det: Tensor, _: Any) -> Any:  # noqa: ANN401
+    def backward(ctx: Any, grad_x: Tensor, grad_log_det: Tensor, _: Any) -> Any:
         if torch.is_grad_enabled():
             raise InversionError(
                 "Numerical inverses can be differentiated once; drop create_graph=True, or use "
@@ -326,7 +331,11 @@ class ComposeTransform(RowTransform):
     def __init__(self, parts: Sequence[RowTransform]) -> None:
         super().__init__()
         self.parts = tuple(parts)
-        self.onto = all(part.onto for part in self.parts)
+
+    @property
+    def onto(self) -> bool:
+        """Whether every part is."""
+        return all(part.onto for part in self.parts)
 
     def call_and_ladj(self, x: Rows) -> tuple[Rows, LogDet]:
         log_det = x.new_zeros(())
@@ -341,5 +350,5 @@ class ComposeTransform(RowTransform):
         for part in reversed(self.parts):
             y, log_det_part, inside_part = part.invert(y, ladj=ladj)
             inside = inside & inside_part
-            log_det = log_det + log_det_part if ladj else log_det
+            log_det = log_det + log_det_part
         return Inversion(y, log_det, inside)
