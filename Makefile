@@ -29,7 +29,6 @@ lint: install
 
 bench: install
 	$(BIN)/python benchmarks/training.py --out results/training.json
-	$(BIN)/python benchmarks/scaling.py --out results/scaling.json
 
 bench-rivals: $(RIVALS)/installed
 	$(RIVALS)/bin/python benchmarks/rivals_training.py --out results/rivals_training.json

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from bnaf.activations import Activation
 from bnaf.layers import LayerWeights, NetworkWeights
-from bnaf.propagation import Modulation, Outputs, propagate_by_autograd
+from bnaf.ops import differentiated_once
+from bnaf.propagation import RESCALE_EVERY, Modulation, Outputs, propagate_by_autograd
 
 
 def propagate(
@@ -23,21 +24,11 @@ def propagate(
     context: tuple[Modulation, ...] | None = None,
 ) -> Outputs:
     """Return the outputs of a network and their log-slopes."""
-    if context is None and _first_order_only(x, weights):
+    # very deep networks rescale their slopes on the way, which is left to autograd
+    shallow = len(weights.layers) < RESCALE_EVERY
+    if context is None and shallow and differentiated_once(x, weights.log_slope):
         return propagate_by_hand(weights, activation, x)
     return propagate_by_autograd(weights, activation, x, context)
-
-
-def _first_order_only(x: Tensor, weights: NetworkWeights) -> bool:
-    """Tell whether plain reverse-mode autograd is all that watches this pass."""
-    return (
-        torch.is_grad_enabled()
-        and (x.requires_grad or weights.log_slope.requires_grad)
-        and len(weights.layers) < 6
-        and not torch.compiler.is_compiling()
-        and not torch._C._are_functorch_transforms_active()
-        and torch.autograd.forward_ad._current_level < 0
-    )
 
 
 def propagate_by_hand(weights: NetworkWeights, activation: Activation, x: Tensor) -> Outputs:

@@ -14,12 +14,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from bnaf.normalisation import normalise_blocks
 from bnaf.ops import (
     LARGEST_EXPONENT,
     band_edges,
     block_diagonal,
     diagonal_blocks,
-    log_row_norm,
     lower_mask,
 )
 
@@ -136,12 +136,10 @@ class BlockLinear(nn.Module):
         below = [near * self._below(band) for band, near in enumerate(self.near)]
         square_sum = self._square_sum(below).unflatten(1, (self.features, self.out_block))
         log_gain = self.log_gain.unflatten(1, (self.features, self.out_block))
-        log_scale = log_gain - log_row_norm(self.log_diagonal, square_sum)
-        blocks = (self.log_diagonal + log_scale.unsqueeze(-1)).exp()
+        log_scale, blocks, averages, log_slope = normalise_blocks(
+            self.log_diagonal, square_sum, log_gain, log_incoming
+        )
         scale = log_scale.clamp(max=LARGEST_EXPONENT).exp().flatten(1).unsqueeze(-1)
-        incoming = self.log_diagonal + log_incoming.unsqueeze(-2)
-        log_outgoing = incoming.logsumexp(-1)
-        averages = (incoming - log_outgoing.unsqueeze(-1)).exp()
         squares = []
         for (start, end), near in zip(self.bands, below, strict=True):
             rows = slice(start * self.out_block, end * self.out_block)
@@ -159,7 +157,7 @@ class BlockLinear(nn.Module):
                 zip(scale.unbind(), averages.unbind(), bias.unsqueeze(-1).unbind(), strict=True)
             )
         ]
-        return layers, log_outgoing + log_scale
+        return layers, log_slope
 
     def _square_sum(self, below: list[Tensor]) -> Float[Tensor, "transforms rows"]:
         """Return the sum of squares of each row of V below the diagonal blocks."""

@@ -81,3 +81,18 @@ def log_row_norm(
     on_blocks = (2 * log_blocks - shift.unsqueeze(-1)).exp().sum(-1)
     below = torch.where(positive, (log_below - shift).exp(), 0.0)
     return 0.5 * (shift + (on_blocks + below).log())
+
+
+def differentiated_once(*tensors: Tensor) -> bool:
+    """Tell whether plain reverse-mode autograd, and nothing else, watches these tensors.
+
+    Only then do passes with a gradient of our own run: under torch.compile and the transforms of
+    torch.func the same formulas are left to torch.
+    """
+    return (
+        torch.is_grad_enabled()
+        and any(tensor.requires_grad for tensor in tensors)
+        and not torch.compiler.is_compiling()
+        and not torch._C._are_functorch_transforms_active()
+        and torch.autograd.forward_ad._current_level < 0
+    )

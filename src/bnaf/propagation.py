@@ -18,6 +18,7 @@ from torch import Tensor
 from bnaf.activations import Activation
 from bnaf.layers import LayerWeights, NetworkWeights
 
+RESCALE_EVERY = 6  # layers after which slopes are brought back to order one
 Outputs = tuple[Float[Tensor, "features rows"], Float[Tensor, "features rows"]]
 
 
@@ -65,7 +66,7 @@ def propagate_by_autograd(
             x = y.flatten(0, 1)
             if shift is not None:
                 log_slope = log_slope + shift.squeeze(1)
-            if index % 6 == 0:  # keeps very deep networks in range
+            if index % RESCALE_EVERY == 0:
                 largest = slope.detach().amax(1, keepdim=True)
                 slope, log_slope = slope / largest, log_slope + largest.squeeze(1).log()
         if context is not None:

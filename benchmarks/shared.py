@@ -1,0 +1,94 @@
+"""What all benchmarks share: the networks of the paper, the rows, and the report."""
+
+import json
+import os
+import re
+import sys
+from argparse import ArgumentParser
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+THREADS = 2
+PACKAGES = {"mlp": "torch", "pyro": "pyro-ppl", "bnaf compiled": "bnaf"}  # other names
+
+Record = dict[str, Any]
+
+
+class Network(NamedTuple):
+    """Sizes of a stack of flows."""
+
+    features: int
+    width: int
+    hidden_layers: int
+    transforms: int
+
+
+NETWORKS = {
+    "toy": Network(2, 50, 3, 1),
+    "POWER": Network(6, 40, 2, 5),
+    "GAS": Network(8, 40, 2, 5),
+    "HEPMASS": Network(21, 20, 2, 5),
+    "MINIBOONE": Network(43, 5, 2, 5),
+    "BSDS300": Network(63, 20, 2, 5),
+}
+
+
+def draw_rows(rows: int, features: int) -> Any:
+    """Return the same standard normal rows to every library, as a NumPy array."""
+    import numpy as np
+
+    return np.random.default_rng(0).standard_normal((rows, features), dtype=np.float32)
+
+
+def use_two_threads() -> None:
+    """Bind this process to two cores, which is what JAX obeys, and tell torch."""
+    import torch
+
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:THREADS])
+    torch.set_num_threads(THREADS)
+
+
+def installed_version(library: str) -> str | None:
+    """Return the version of a library, or None where it is not installed."""
+    try:
+        return version(PACKAGES.get(library, library))
+    except PackageNotFoundError:
+        return None
+
+
+def explain(error: Exception) -> str:
+    """Return the kind of an error and the first line of its message, below Equinox's traces."""
+    kind = type(error).__name__
+    return str(re.findall(rf"{kind}: .*", f"{kind}: {error}")[-1])
+
+
+def write_report(path: Path, records: list[Record]) -> None:
+    """Write the records with the machine and the command, whole or not at all."""
+    info = Path("/proc/cpuinfo")
+    model = re.search(r"model name\s*: (.+)", info.read_text() if info.exists() else "")
+    machine: Record = {
+        "cpu": model[1] if model else "unknown",
+        "cores": os.cpu_count(),
+        "threads": THREADS,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **{library: installed_version(library) for library in ("torch", "jax")},
+    }
+    report = {"command": " ".join(sys.argv), "machine": machine, "records": records}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(path.name + ".part")
+    unfinished.write_text(json.dumps(report, indent=1) + "\n")
+    unfinished.replace(path)
+
+
+def make_parser(libraries: Iterable[str], networks: Iterable[str], limit: float) -> ArgumentParser:
+    """Return a parser of the options that both benchmarks share."""
+    parser = ArgumentParser()
+    parser.add_argument("--libraries", nargs="+", choices=[*libraries], default=[*libraries])
+    parser.add_argument("--networks", nargs="+", choices=[*NETWORKS], default=[*networks])
+    parser.add_argument("--seconds", type=float, default=limit, help="time limit of a case")
+    parser.add_argument("--out", type=Path, required=True, help="JSON, rewritten after each case")
+    return parser
