@@ -126,3 +126,12 @@ def test_redrawing_says_how_many():
 def test_repr_is_readable():
     assert repr(FLOW).startswith("BNAF(\n  features=3, context_features=0, transforms=3")
     assert repr(FLOW()) == "FlowDistribution(features=3, batch_shape=(), direction='density')"
+
+
+def test_redrawing_ends():
+    flow = BNAF.paper(2, transforms=1, width=4)
+    with torch.no_grad():
+        flow.networks.layers[-1].bias.fill_(100.0)
+    assert flow.missing_mass(100).share == 1.0
+    with pytest.raises(bnaf.InversionError, match="reaches almost nothing"):
+        flow().sample((3,), outside="redraw")

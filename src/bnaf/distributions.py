@@ -10,8 +10,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.distributions import Distribution, Independent, Normal, constraints
 
-from bnaf.errors import DtypeError, SettingsError, ShapeError
+from bnaf.errors import DtypeError, InversionError, SettingsError, ShapeError
 from bnaf.transforms import InverseTransform, RowTransform, reached
+
+MAX_REDRAWS = 1000
 
 
 class RedrawWarning(UserWarning):
@@ -82,7 +84,9 @@ class FlowDistribution(Distribution):
                 return self.rsample(sample_shape)
             x, missed = self.draw_inside(sample_shape)
             redrawn = 0
-            while missed.any():
+            for _ in range(MAX_REDRAWS):
+                if not missed.any():
+                    break
                 redrawn += int(missed.sum())
                 if self.batch_shape.numel() == 1:  # any row will do: draw only what is missing
                     again, outside_still = self.draw_inside((int(missed.sum()),))
@@ -92,6 +96,12 @@ class FlowDistribution(Distribution):
                     again, outside_still = self.draw_inside(sample_shape)
                     x = torch.where(missed.unsqueeze(-1), again, x)
                     missed = missed & outside_still
+            if missed.any():
+                raise InversionError(
+                    f"{int(missed.sum())} of {missed.numel()} draws have no pre-image after "
+                    f"{MAX_REDRAWS} attempts; the flow reaches almost nothing of its base, see "
+                    "missing_mass()."
+                )
         if redrawn:
             warnings.warn(
                 f"{redrawn} draws of the base without pre-image were redrawn.",

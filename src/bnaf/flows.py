@@ -103,13 +103,16 @@ class Flow(nn.Module, ABC):
             draws: Number of draws of the base, per context.
             context: Conditioning rows, for a flow that takes them.
         """
+        _positive("draws", draws)
         with torch.no_grad():
             law = self(context)
             if law.onto:
                 return MissingMass(0.0, 0.0)
             outside = law.draw_inside((draws,))[1]
             share = outside.to(torch.float64).mean().item()
-            return MissingMass(share, math.sqrt(share * (1 - share) / outside.numel()))
+            # one draw more on either side, so that an estimate of 0 or 1 is not taken for certain
+            smooth = (share * outside.numel() + 1) / (outside.numel() + 2)
+            return MissingMass(share, math.sqrt(smooth * (1 - smooth) / outside.numel()))
 
 
 class BNAF(Flow):
@@ -181,7 +184,7 @@ class BNAF(Flow):
             "residual": _one_of("residual", residual, RESIDUALS),
             "direction": _one_of("direction", direction, DIRECTIONS),
             "permutation": _one_of("permutation", permutation, PERMUTATIONS),
-            "permutation_seed": permutation_seed,
+            "permutation_seed": _positive("permutation_seed", permutation_seed, least=0),
             "last_residual": last_residual,
             "bounded_gate": bounded_gate,
             "leak": leak,
@@ -366,6 +369,10 @@ def _one_of(name: str, value: str | None, allowed: Sequence[str | None]) -> str 
 
 
 def _widths(width: int | Sequence[int], hidden_layers: int) -> list[int]:
+    if not isinstance(width, int | Sequence):
+        raise SettingsError(
+            f"width must be a whole number or one per hidden layer, got {width!r}."
+        )
     widths = [width] * hidden_layers if isinstance(width, int) else list(width)
     if len(widths) != hidden_layers:
         raise SettingsError(

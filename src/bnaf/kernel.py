@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bnaf.activations import Activation
 from bnaf.layers import LayerWeights, NetworkWeights
-from bnaf.ops import differentiated_once
+from bnaf.ops import differentiable_gradient, differentiated_once
 from bnaf.propagation import RESCALE_EVERY, Modulation, Outputs, propagate_by_autograd
 
 
@@ -93,38 +93,20 @@ class _Propagation(torch.autograd.Function):
         saved = ctx.saved_tensors
         count = len(saved) - 2 * ctx.depth
         if torch.is_grad_enabled():
-            return (
-                None,
-                None,
-                *_differentiable_gradient(ctx, saved[:count], grad_y, grad_log_slope),
-            )
+
+            def forward(x: Tensor, *flat: Tensor) -> Outputs:
+                return propagate_by_autograd(_regroup(ctx.bands, flat), ctx.activation, x)
+
+            grads = (grad_y, grad_log_slope)
+            needed = ctx.needs_input_grad[2:]
+            return None, None, *differentiable_gradient(forward, saved[:count], needed, grads)
         x, *flat = saved[:count]
         hidden, slopes = saved[count : count + ctx.depth], saved[count + ctx.depth :]
         weights = _regroup(ctx.bands, tuple(flat))
-        grad_x, grads = _pull_back(
+        grad_x, weight_grads = _pull_back(
             weights, ctx.activation, x, hidden, slopes, grad_y, grad_log_slope
         )
-        return None, None, grad_x, *grads
-
-
-def _differentiable_gradient(
-    ctx: Any,
-    inputs: tuple[Tensor, ...],
-    grad_y: Tensor,
-    grad_log_slope: Tensor,
-) -> list[Tensor | None]:
-    # aliases: weights may depend on one another, and only the direct paths count here
-    inputs = tuple(tensor.view_as(tensor) for tensor in inputs)
-    needed = [
-        tensor for tensor, need in zip(inputs, ctx.needs_input_grad[2:], strict=True) if need
-    ]
-    outputs = propagate_by_autograd(_regroup(ctx.bands, inputs[1:]), ctx.activation, inputs[0])
-    found = iter(
-        torch.autograd.grad(
-            outputs, needed, (grad_y, grad_log_slope), create_graph=True, allow_unused=True
-        )
-    )
-    return [next(found) if need else None for need in ctx.needs_input_grad[2:]]
+        return None, None, grad_x, *weight_grads
 
 
 def _pull_back(

@@ -14,9 +14,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from bnaf.normalisation import normalise_blocks
+from bnaf.normalisation import normalise_band
 from bnaf.ops import (
-    LARGEST_EXPONENT,
     band_edges,
     block_diagonal,
     diagonal_blocks,
@@ -133,39 +132,48 @@ class BlockLinear(nn.Module):
                 identities: with them the diagonal blocks become averages, which neither grow nor
                 vanish.
         """
-        below = [near * self._below(band) for band, near in enumerate(self.near)]
-        square_sum = self._square_sum(below).unflatten(1, (self.features, self.out_block))
+        sizes = [end - start for start, end in self.bands]
         log_gain = self.log_gain.unflatten(1, (self.features, self.out_block))
-        log_scale, blocks, averages, log_slope = normalise_blocks(
-            self.log_diagonal, square_sum, log_gain, log_incoming
-        )
-        scale = log_scale.clamp(max=LARGEST_EXPONENT).exp().flatten(1).unsqueeze(-1)
-        squares = []
-        for (start, end), near in zip(self.bands, below, strict=True):
-            rows = slice(start * self.out_block, end * self.out_block)
-            squares.append((near * scale[:, rows] + block_diagonal(blocks[:, start:end])).unbind())
+        bands = [
+            normalise_band(
+                near, raw, self._far_squares(band, gain), gain, incoming, self._below(band)
+            )
+            for band, (near, raw, gain, incoming) in enumerate(
+                zip(
+                    self.near,
+                    self.log_diagonal.split(sizes, 1),
+                    log_gain.split(sizes, 1),
+                    log_incoming.split(sizes, 1),
+                    strict=True,
+                )
+            )
+        ]
         bias = torch.zeros_like(self.log_gain) if self.bias is None else self.bias
+        squares = [band.square.unbind() for band in bands]
+        stacks = zip(
+            _join([band.scale for band in bands]).unbind(),
+            bias.unsqueeze(-1).unbind(),
+            _join([band.averages for band in bands]).unbind(),
+            strict=True,
+        )
         layers = [
             LayerWeights(
                 squares=tuple(square[index] for square in squares),
-                far=tuple(self.far_weights(band)[index] for band in range(1, len(self.bands))),
-                scale=one_scale,
+                far=tuple(self.far_weights(band)[index] for band in range(1, len(bands))),
+                scale=scale,
                 bias=one_bias,
-                averages=average,
+                averages=averages,
             )
-            for index, (one_scale, average, one_bias) in enumerate(
-                zip(scale.unbind(), averages.unbind(), bias.unsqueeze(-1).unbind(), strict=True)
-            )
+            for index, (scale, one_bias, averages) in enumerate(stacks)
         ]
-        return layers, log_slope
+        return layers, _join([band.log_slope for band in bands])
 
-    def _square_sum(self, below: list[Tensor]) -> Float[Tensor, "transforms rows"]:
-        """Return the sum of squares of each row of V below the diagonal blocks."""
-        sums = [near.square().sum(-1) for near in below]
-        for band in range(1, len(self.bands)):
-            far = [weight.square().sum(-1) for weight in self.far_weights(band)]
-            sums[band] = sums[band] + torch.stack(far)
-        return torch.cat(sums, 1)
+    def _far_squares(self, band: int, like: Tensor) -> Tensor:
+        """Return the sum of squares of each row of a band on the features before it."""
+        if not band:
+            return torch.zeros_like(like)
+        sums = [weight.square().sum(-1) for weight in self.far_weights(band)]
+        return torch.stack(sums).view_as(like)
 
     def _below(self, band: int) -> Tensor:
         return getattr(self, f"below_{band}")  # type: ignore[no-any-return]
@@ -175,6 +183,11 @@ class BlockLinear(nn.Module):
             f"features={self.features}, in_block={self.in_block}, out_block={self.out_block}, "
             f"transforms={self.transforms}"
         )
+
+
+def _join(bands: list[Tensor]) -> Tensor:
+    """Put the rows of all bands below one another."""
+    return torch.cat(bands, 1) if len(bands) > 1 else bands[0]
 
 
 class BlockNetworks(nn.Module):

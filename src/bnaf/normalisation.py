@@ -1,4 +1,4 @@
-r"""The diagonal blocks of a block-triangular weight: their norm, and the averages of slopes.
+r"""From raw weights to a normalised row band of a block-triangular weight.
 
 With raw weights :math:`V` on the diagonal blocks, gain :math:`e^s` and :math:`q` the sum of
 squares of a row below them,
@@ -7,83 +7,121 @@ squares of a row below them,
     \log c = s - \tfrac12 \log \Bigl( \sum_k e^{2 V_k} + q \Bigr), \qquad
     B = e^{V + \log c}, \qquad A = \operatorname{softmax}(V + r)
 
-are the factor of a row, its diagonal blocks, and the blocks rescaled by the log-slopes r of the
-units below so that each row sums to one.
+are the factor of a row, its diagonal blocks, and the same blocks rescaled by the log-slopes r of
+the units below so that each row sums to one.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bnaf.ops import LARGEST_EXPONENT, differentiated_once, log_row_norm
+from bnaf.ops import (
+    LARGEST_EXPONENT,
+    block_diagonal,
+    diagonal_blocks,
+    differentiable_gradient,
+    differentiated_once,
+    log_row_norm,
+)
 
-Rows = Float[Tensor, "transforms features out_block"]
+Units = Float[Tensor, "transforms features out_block"]
 Blocks = Float[Tensor, "transforms features out_block in_block"]
+Matrix = Float[Tensor, "transforms rows columns"]
 
 
-class NormalisedBlocks(NamedTuple):
-    """Diagonal blocks, ready to multiply."""
+class NormalisedBand(NamedTuple):
+    """A row band, ready to multiply."""
 
-    log_scale: Rows
-    blocks: Blocks
+    square: Matrix
+    """Weights on the features of the band."""
+    scale: Float[Tensor, "transforms rows 1"]
+    """What multiplies the raw weights on the features before it."""
     averages: Blocks
-    log_slope: Rows
+    log_slope: Units
     """Log-slope of each unit, activations taken as identities."""
 
 
-def normalise_blocks(
+def normalise_band(
+    near: Matrix,
     raw: Blocks,
-    square_sum: Rows,
-    log_gain: Rows,
+    far_squares: Units,
+    log_gain: Units,
     log_incoming: Float[Tensor, "transforms features in_block"],
-) -> NormalisedBlocks:
-    """Return the normalised blocks of all rows.
+    below: Float[Tensor, "rows columns"],
+) -> NormalisedBand:
+    """Return the normalised weights of a row band.
 
     Args:
-        raw: Raw weights on the diagonal blocks.
-        square_sum: Sum of squares of each row below them.
+        near: Raw weights on the features of the band.
+        raw: Raw weights on its diagonal blocks.
+        far_squares: Sum of squares of each row on the features before the band.
         log_gain: Learned log-gain of each row.
         log_incoming: Log-slope of each unit of the layer below.
+        below: Mask of the entries of ``near`` below the diagonal blocks.
     """
-    inputs = (raw, square_sum, log_gain, log_incoming)
+    inputs = (near, raw, far_squares, log_gain, log_incoming)
     if differentiated_once(*inputs):
-        return NormalisedBlocks(*_Normalisation.apply(*inputs))  # type: ignore[no-untyped-call]
-    return _normalise(*inputs)
+        return NormalisedBand(*_Normalisation.apply(below, *inputs))  # type: ignore[no-untyped-call]
+    return _normalise(below, *inputs)
 
 
 def _normalise(
-    raw: Tensor, square_sum: Tensor, log_gain: Tensor, log_incoming: Tensor
-) -> NormalisedBlocks:
+    below: Tensor,
+    near: Tensor,
+    raw: Tensor,
+    far_squares: Tensor,
+    log_gain: Tensor,
+    log_incoming: Tensor,
+) -> NormalisedBand:
+    """Normalise by operations that torch differentiates to any order."""
+    near = near * below
+    square_sum = near.square().sum(-1).view_as(far_squares) + far_squares
     log_scale = log_gain - log_row_norm(raw, square_sum)
     blocks = (raw + log_scale.unsqueeze(-1)).exp()
+    scale = log_scale.clamp(max=LARGEST_EXPONENT).exp().flatten(1).unsqueeze(-1)
     incoming = raw + log_incoming.unsqueeze(-2)
     log_outgoing = incoming.logsumexp(-1)
     averages = (incoming - log_outgoing.unsqueeze(-1)).exp()
-    return NormalisedBlocks(log_scale, blocks, averages, log_outgoing + log_scale)
+    square = near * scale + block_diagonal(blocks)
+    return NormalisedBand(square, scale, averages, log_outgoing + log_scale)
 
 
 class _Normalisation(torch.autograd.Function):
-    """The same with its gradient written out: a third of the operations."""
+    """The same with its gradient written out: a fifth of the operations."""
 
     @staticmethod
-    def forward(ctx: Any, *inputs: Tensor) -> tuple[Tensor, ...]:
-        outputs = _normalise(*inputs)
-        ctx.save_for_backward(*inputs, *outputs[:3])
-        return tuple(outputs)
+    def forward(ctx: Any, below: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
+        near, raw, far_squares, log_gain, log_incoming = inputs
+        kept = near * below
+        square_sum = kept.square().sum(-1).view_as(far_squares).add_(far_squares)
+        log_norm = torch.logaddexp((2 * raw).logsumexp(-1), square_sum.log()).mul_(0.5)
+        log_scale = log_gain - log_norm
+        blocks = (raw + log_scale.unsqueeze(-1)).exp_()
+        scale = log_scale.clamp(max=LARGEST_EXPONENT).exp_().flatten(1).unsqueeze(-1)
+        incoming = raw + log_incoming.unsqueeze(-2)
+        averages = incoming.softmax(-1)
+        square = block_diagonal(blocks).addcmul_(kept, scale)
+        ctx.save_for_backward(below, *inputs, kept, square_sum, log_norm, scale, averages, blocks)
+        return square, scale, averages, incoming.logsumexp(-1).add_(log_scale)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
-        *inputs, log_scale, blocks, averages = ctx.saved_tensors
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        below, *saved = ctx.saved_tensors
+        inputs = saved[:5]
         if torch.is_grad_enabled():
-            aliases = [tensor.view_as(tensor) for tensor in inputs]
-            return torch.autograd.grad(_normalise(*aliases), aliases, grads, create_graph=True)
-        raw, square_sum, log_gain, _ = inputs
-        grad_scale, grad_blocks, grad_averages, grad_slope = grads
-        log_norm = log_gain - log_scale
-        through_blocks = grad_blocks * blocks
-        grad_gain = grad_scale + grad_slope + through_blocks.sum(-1)
+            needed = ctx.needs_input_grad[1:]
+            again = partial(_normalise, below)
+            return None, *differentiable_gradient(again, inputs, needed, grads)
+        raw = inputs[1]
+        kept, square_sum, log_norm, scale, averages, blocks = saved[5:]
+        grad_square, grad_scale, grad_averages, grad_slope = grads
+        through_blocks = diagonal_blocks(grad_square, raw.shape[1]) * blocks
+        through_rows = (grad_square * kept).sum(-1, keepdim=True).add_(grad_scale).mul_(scale)
+        grad_gain = through_rows.view_as(grad_slope) + through_blocks.sum(-1)
+        grad_gain.add_(grad_slope)
         # softmax and its normaliser: A (g - sum A g) + A g_slope
         weighted = averages * grad_averages
         leftover = (grad_slope - weighted.sum(-1)).unsqueeze(-1)
@@ -93,5 +131,7 @@ class _Normalisation(torch.autograd.Function):
         grad_raw = through_blocks.add_(grad_incoming)
         grad_raw.addcmul_(shares, grad_gain.unsqueeze(-1), value=-1)
         inverse_square = (-2 * log_norm).clamp_(max=LARGEST_EXPONENT).exp_()
-        grad_square_sum = torch.where(square_sum > 0, grad_gain * inverse_square, 0.0).mul_(-0.5)
-        return grad_raw, grad_square_sum, grad_gain, grad_incoming.sum(-2)
+        grad_squares = torch.where(square_sum > 0, grad_gain * inverse_square, 0.0).mul_(-0.5)
+        grad_near = grad_square * scale
+        grad_near.addcmul_(kept, grad_squares.view_as(scale), value=2).mul_(below)
+        return None, grad_near, grad_raw, grad_squares, grad_gain, grad_incoming.sum(-2)

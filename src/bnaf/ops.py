@@ -5,6 +5,7 @@ units is a matrix of shape ``(features * width, rows)``. The units of the first 
 then its first rows, and a row band of a block-triangular weight multiplies a contiguous slab.
 """
 
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import torch
@@ -96,3 +97,24 @@ def differentiated_once(*tensors: Tensor) -> bool:
         and not torch._C._are_functorch_transforms_active()
         and torch.autograd.forward_ad._current_level < 0
     )
+
+
+def differentiable_gradient(
+    function: Callable[..., Sequence[Tensor]],
+    inputs: Sequence[Tensor],
+    needed: Sequence[bool],
+    grads: Sequence[Tensor],
+) -> list[Tensor | None]:
+    """Return the vector-Jacobian product of a function as torch computes it, graph included.
+
+    This is what a gradient of our own falls back on where it is itself to be differentiated.
+    """
+    # aliases: inputs may depend on one another, and only the direct paths count here
+    aliases = [tensor.view_as(tensor) for tensor in inputs]
+    wanted = [alias for alias, need in zip(aliases, needed, strict=True) if need]
+    found = iter(
+        torch.autograd.grad(
+            function(*aliases), wanted, grads, create_graph=True, allow_unused=True
+        )
+    )
+    return [next(found) if need else None for need in needed]
