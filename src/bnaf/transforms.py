@@ -313,8 +313,8 @@ class PermutationTransform(RowTransform):
     def call_and_ladj(self, x: Rows) -> tuple[Rows, LogDet]:
         zeros = x.new_zeros(x.shape[:-1])
         if torch.compiler.is_compiling():
-            # as a product: the gradient of an indexed read, fused with a sum, corrupts memory
-            # in the compiler of torch 2.13
+            # as a product: compiled by torch 2.13, an indexed read together with gates gave wrong
+            # gradients or corrupted memory; the cause inside the compiler is not known
             return x @ F.one_hot(self.order, x.shape[-1]).to(x.dtype).t(), zeros
         return x[..., self.order], zeros
 
