@@ -112,3 +112,15 @@ def test_no_graph_is_kept_without_gradients():
         assert law.transform.inv(torch.zeros(2, 2)).grad_fn is None
     assert law.sample((2,)).grad_fn is None
     assert law.rsample((2,)).grad_fn is not None
+
+
+@pytest.mark.parametrize("name", ["sampling", "paper_sampling"])
+def test_gradients_of_log_prob_follow_from_the_closed_form_side(case):
+    law = case.flow(case.context)
+    forward = law.transform.forward
+    x = law.sample((3,)).requires_grad_()
+    (ours,) = torch.autograd.grad(law.log_prob(x).sum(), x)
+    for row, z in zip(ours, forward.invert(x.detach()).x.detach(), strict=True):
+        grad_z = torch.func.jacrev(lambda z: law.base.log_prob(z) - forward.call_and_ladj(z)[1])(z)
+        exact = torch.linalg.solve(torch.func.jacrev(forward)(z).T, grad_z)
+        torch.testing.assert_close(row, exact.detach(), rtol=1e-7, atol=1e-7)
