@@ -124,3 +124,10 @@ def test_gradients_of_log_prob_follow_from_the_closed_form_side(case):
         grad_z = torch.func.jacrev(lambda z: law.base.log_prob(z) - forward.call_and_ladj(z)[1])(z)
         exact = torch.linalg.solve(torch.func.jacrev(forward)(z).T, grad_z)
         torch.testing.assert_close(row, exact.detach(), rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("derivative", [torch.func.jacfwd, torch.func.jacrev])
+def test_the_inverse_refuses_what_it_cannot_differentiate(derivative):
+    transform = BNAF(2)().transform
+    with pytest.raises(InversionError, match=r"not by torch\.func or forward mode"):
+        derivative(transform.inv)(torch.zeros(2))

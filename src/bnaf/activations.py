@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bnaf.errors import SettingsError
+from bnaf.ops import transformed
 
 Units = Float[Tensor, "features width rows"]
 Shift = Float[Tensor, "features 1 rows"]
@@ -65,9 +66,8 @@ class Tanh(Activation):
         return h.tanh()
 
     def scaled_slope(self, h: Units, y: Units) -> tuple[Units, Shift]:
-        if (
-            not h.requires_grad
-        ):  # the same number from |h| and |y| alone: 1 - y² = e^{-2|h|} (1 + |y|)²
+        if not h.requires_grad and not transformed():
+            # the same number from |h| and |y| alone: 1 - y² = e^{-2|h|} (1 + |y|)²
             magnitude = h.abs()
             smallest = magnitude.amin(1, keepdim=True)
             slope = ((smallest - magnitude) * 2).exp() * (y.abs() + 1).square()

@@ -200,13 +200,10 @@ def dense_weight(layer: LayerWeights) -> Float[Tensor, "rows columns"]:
     """Return the normalised weight of a layer as one matrix."""
     total = sum(square.shape[1] for square in layer.squares)
     matrix = layer.scale.new_zeros(layer.scale.shape[0], total)
-    top = start = 0
-    for far, square in zip((None, *layer.far), layer.squares, strict=True):
-        rows, columns = square.shape
-        matrix[top : top + rows, start : start + columns] = square
+    for far, square, rows, start, end in layer.bands():
+        matrix[rows, start:end] = square
         if far is not None:
-            matrix[top : top + rows, :start] = far * layer.scale[top : top + rows]
-        top, start = top + rows, start + columns
+            matrix[rows, :start] = far * layer.scale[rows]
     return matrix
 
 

@@ -1,7 +1,7 @@
 """The pass through a network with its gradient written out by hand.
 
 Torch's own gradient of :func:`~bnaf.propagation.propagate_by_autograd` keeps every intermediate
-value and launches about three times as many operations. Here the forward pass keeps the inputs of
+value. Here the forward pass keeps the inputs of
 the activations and the slopes, works in place, and recomputes the rest.
 """
 
@@ -155,7 +155,7 @@ def _multiply(
     if not layer.far:
         return torch.addmm(layer.bias, layer.squares[0], x)
     h = x.new_empty(layer.scale.shape[0], x.shape[1])
-    for far, square, rows, start, end in _bands(layer):
+    for far, square, rows, start, end in layer.bands():
         out = h[rows]
         if far is None:
             torch.addmm(layer.bias[rows], square, x[start:end], out=out)
@@ -177,7 +177,7 @@ def _multiply_back(
     grad_scale = torch.zeros_like(layer.scale)
     squares, fars = [], []
     first = True
-    for far, square, rows, start, end in reversed(_bands(layer)):
+    for far, square, rows, start, end in reversed(layer.bands()):
         grad = grad_h[rows]
         part = grad_x[start:end]
         torch.mm(square.t(), grad, out=part) if first else part.addmm_(square.t(), grad)
@@ -191,14 +191,3 @@ def _multiply_back(
             fars.append(grad_far.mul_(layer.scale[rows]))
         first = False
     return grad_x, [grad_scale, grad_bias, *reversed(squares), *reversed(fars)]
-
-
-def _bands(layer: LayerWeights) -> list[tuple[Tensor | None, Tensor, slice, int, int]]:
-    """List the bands: far weights, square, rows, first and last column of the square."""
-    bands = []
-    top = start = 0
-    for far, square in zip((None, *layer.far), layer.squares, strict=True):
-        rows, columns = square.shape
-        bands.append((far, square, slice(top, top + rows), start, start + columns))
-        top, start = top + rows, start + columns
-    return bands

@@ -36,6 +36,27 @@ class LayerWeights(NamedTuple):
     averages: Float[Tensor, "features out_block in_block"]
     """Diagonal blocks rescaled so that each row sums to one."""
 
+    def bands(self) -> list["Band"]:
+        """List the row bands, the first first."""
+        bands = []
+        top = start = 0
+        for far, square in zip((None, *self.far), self.squares, strict=True):
+            rows, columns = square.shape
+            bands.append(Band(far, square, slice(top, top + rows), start, start + columns))
+            top, start = top + rows, start + columns
+        return bands
+
+
+class Band(NamedTuple):
+    """A row band of a layer, and where it stands."""
+
+    far: Float[Tensor, "_ _"] | None
+    square: Float[Tensor, "_ _"]
+    rows: slice
+    start: int
+    """First column of the square; ``far`` has those before."""
+    end: int
+
 
 class NetworkWeights(NamedTuple):
     """Normalised weights of one network."""

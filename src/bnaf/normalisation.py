@@ -90,7 +90,7 @@ def _normalise(
 
 
 class _Normalisation(torch.autograd.Function):
-    """The same with its gradient written out: a fifth of the operations."""
+    """The same with its gradient written out, in fewer operations."""
 
     @staticmethod
     def forward(ctx: Any, below: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:

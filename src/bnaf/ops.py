@@ -12,9 +12,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-BAND_UNITS = (
-    150  # output units per band: fewer multiply slowly, more touch zeros above the diagonal
-)
+BAND_UNITS = 150  # output units per band: fewer multiply slowly, more touch zeros
 LARGEST_EXPONENT = 80.0  # exp of it is finite in float32
 
 
@@ -94,9 +92,14 @@ def differentiated_once(*tensors: Tensor) -> bool:
         torch.is_grad_enabled()
         and any(tensor.requires_grad for tensor in tensors)
         and not torch.compiler.is_compiling()
-        and not torch._C._are_functorch_transforms_active()
-        and torch.autograd.forward_ad._current_level < 0
+        and not transformed()
     )
+
+
+def transformed() -> bool:
+    """Tell whether a transform of torch.func, or forward-mode autograd, is at work."""
+    level = torch.autograd.forward_ad._current_level
+    return torch._C._are_functorch_transforms_active() or level >= 0
 
 
 def differentiable_gradient(

@@ -34,15 +34,13 @@ def multiply(
     layer: LayerWeights, x: Float[Tensor, "in_units rows"]
 ) -> Float[Tensor, "units rows"]:
     """Multiply by a block-triangular weight, band by band up to its diagonal."""
-    columns = [square.shape[1] for square in layer.squares]
-    bands = [square @ part for square, part in zip(layer.squares, x.split(columns), strict=True)]
-    start = columns[0]
-    top = layer.squares[0].shape[0]
-    for index, far in enumerate(layer.far, start=1):
-        rows = far.shape[0]
-        bands[index] = bands[index] + layer.scale[top : top + rows] * (far @ x[:start])
-        start, top = start + columns[index], top + rows
-    return torch.cat(bands) if len(bands) > 1 else bands[0]
+    products = []
+    for far, square, rows, start, end in layer.bands():
+        product = square @ x[start:end]
+        if far is not None:
+            product = product + layer.scale[rows] * (far @ x[:start])
+        products.append(product)
+    return torch.cat(products) if len(products) > 1 else products[0]
 
 
 def propagate_by_autograd(

@@ -21,12 +21,11 @@ from bnaf.errors import InversionError
 from bnaf.inversion import Residual, solve_network, solve_transposed
 from bnaf.kernel import propagate
 from bnaf.layers import NetworkWeights
+from bnaf.ops import transformed
 from bnaf.propagation import Modulation
 
 Rows = Float[Tensor, "... features"]  # a context may broaden the batch
 LogDet = Float[Tensor, "..."]
-
-
 INVERSION_ELEMENTS = 2**23  # units times rows inverted at once where no gradient is kept
 
 
@@ -183,6 +182,11 @@ class BlockAutoregressiveTransform(RowTransform):
         return y, log_slope
 
     def invert(self, y: Rows, *, ladj: bool = False) -> Inversion:
+        if transformed():
+            raise InversionError(
+                "Numerical inverses are differentiated by backward() or torch.autograd.grad, "
+                'not by torch.func or forward mode; direction="sampling" has closed-form samples.'
+            )
         columns, batch, context = self._flatten(y)
         leaves, structure = tree_flatten((self.weights, self.gate, context))
         tensors = [leaf for leaf in leaves if leaf is not None]
@@ -248,7 +252,7 @@ class _Inverse(torch.autograd.Function):
 
     With :math:`x = f^{-1}(y; \theta)` and incoming gradient g, solve :math:`J^\top w = g`; then w
     is the gradient for y, and one vector-Jacobian product of f with -w gives that for
-    :math:`\theta`. The log-determinant at x, where asked for, comes from the same forward pass.
+    :math:`\theta`, and with it that of the log-determinant at x, where that was asked for.
     """
 
     @staticmethod
