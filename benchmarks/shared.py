@@ -12,7 +12,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 THREADS = 2
-PACKAGES = {"mlp": "torch", "pyro": "pyro-ppl", "bnaf compiled": "bnaf"}  # other names
+PACKAGES = {
+    "mlp": "torch",
+    "pyro": "pyro-ppl",
+    "bnaf plain": "bnaf",
+    "bnaf compiled": "bnaf",
+}  # other names
 
 Record = dict[str, Any]
 

@@ -57,11 +57,11 @@ def build_mlp(network: Network, batch: int) -> Step:
     return torch_step(lambda: 0.5 * mlp(x).square().sum(-1).mean(), mlp.parameters())
 
 
-def build_bnaf(network: Network, batch: int, *, compiled: bool = False) -> Step:
-    """Build ours, the paper's network, plain or with its objective compiled."""
+def build_bnaf(network: Network, batch: int, *, mode: str = "plain") -> Step:
+    """Build ours, the paper's network: plain torch, compiled by torch, or with the kernels."""
     import torch
 
-    from bnaf import BNAF
+    from bnaf import BNAF, native
 
     flow = BNAF.paper(
         network.features,
@@ -74,10 +74,19 @@ def build_bnaf(network: Network, batch: int, *, compiled: bool = False) -> Step:
     def loss() -> Any:
         return -flow().log_prob(rows).mean()
 
-    if compiled:
+    if mode == "native":
+        native.build()
+        return torch_step(loss, flow.parameters())
+    if mode == "compiled":
         options = {"cpp_wrapper": True, "cpp.use_decompose_tanh": True}
-        loss = torch.compile(loss, fullgraph=True, options=options)
-    return torch_step(loss, flow.parameters())
+        compiled = torch.compile(loss, fullgraph=True, options=options)
+        return torch_step(compiled, flow.parameters())
+
+    def plain_loss() -> Any:
+        with native.disabled():
+            return loss()
+
+    return torch_step(plain_loss, flow.parameters())
 
 
 def warm_up(build: Build, network: Network, batch: int) -> tuple[Step | None, str | None, float]:

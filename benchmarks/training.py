@@ -11,7 +11,8 @@ if __name__ == "__main__":
     run(
         {
             "mlp": build_mlp,
-            "bnaf": build_bnaf,
-            "bnaf compiled": partial(build_bnaf, compiled=True),
+            "bnaf": partial(build_bnaf, mode="native"),
+            "bnaf plain": build_bnaf,
+            "bnaf compiled": partial(build_bnaf, mode="compiled"),
         }
     )

@@ -7,6 +7,8 @@ import torch
 from cases import DENSITY, FEATURES, FLOWS, ONTO, SAMPLING, SMOOTH, build
 from torch.func import hessian, jacfwd, jacrev, vmap
 
+from bnaf.transforms import PermutationTransform
+
 every_flow = pytest.mark.parametrize("name", FLOWS)
 density_flows = pytest.mark.parametrize("name", DENSITY)
 sampling_flows = pytest.mark.parametrize("name", SAMPLING)
@@ -32,10 +34,10 @@ def test_log_det_is_that_of_the_autograd_jacobian(case):
 def test_one_transform_has_a_triangular_jacobian_with_positive_diagonal(case):
     law = case.flow(case.context)
     x = case.rows()
-    for part in closed_form(law).parts[::2] or closed_form(law).parts:
-        jacobian = jacrev(part)(x)
-        if hasattr(part, "order"):
+    for part in closed_form(law).parts:
+        if isinstance(part, PermutationTransform):
             continue
+        jacobian = jacrev(part)(x)
         assert torch.equal(jacobian.triu(1), torch.zeros_like(jacobian))
         assert (jacobian.diagonal() > 0).all()
 

@@ -73,7 +73,7 @@ def test_every_parameter_gradient(golden, state_dict):
         else:
             layer = flow.networks.layers[int(rest[0].removeprefix("layer"))]
             ours = {
-                "weight": lambda layer=layer, index=index: layer.raw_weight(index),
+                "weight": lambda layer=layer, index=index: layer.raw_weight()[index],
                 "log_gain": lambda layer=layer, index=index: layer.log_gain[index].unsqueeze(1),
                 "bias": lambda layer=layer, index=index: layer.bias[index],
             }[rest[1]]()

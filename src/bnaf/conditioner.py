@@ -75,7 +75,7 @@ class Conditioner(nn.Module):
 
     def forward(
         self, context: Float[Tensor, "*batch context_features"]
-    ) -> list[tuple[Modulation, ...]]:
+    ) -> tuple[tuple[Modulation, ...], ...]:
         """Return, for each network, what the context does to its layers."""
         rows = self.prediction(self.hidden(context)).reshape(-1, self.prediction_count).t()
         modulations = []
@@ -89,7 +89,7 @@ class Conditioner(nn.Module):
                     )
                 )
             )
-        return modulations
+        return tuple(modulations)
 
 
 def _positive(raw: Float[Tensor, "units rows"]) -> Float[Tensor, "units rows"]:

@@ -10,18 +10,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from bnaf.activations import activation_named
+from bnaf.autoregressive import BlockAutoregressiveTransform
 from bnaf.conditioner import Conditioner
 from bnaf.distributions import FlowDistribution, StandardNormal, check_rows
 from bnaf.errors import SettingsError, ShapeError
 from bnaf.layers import BlockNetworks
 from bnaf.published import read_published
-from bnaf.transforms import (
-    BlockAutoregressiveTransform,
-    ComposeTransform,
-    InverseTransform,
-    PermutationTransform,
-    RowTransform,
-)
+from bnaf.transforms import InverseTransform, RowTransform
 
 GATE_LIMIT = math.log(99)  # keeps both shares of a gated residual at or above 0.01
 RESIDUALS = ("gated", "normal", None)
@@ -314,45 +309,32 @@ class BNAF(Flow):
 
     @property
     def parameter_count(self) -> int:
-        others = sum(
-            parameter.numel()
-            for name, parameter in self.named_parameters()
-            if not name.startswith("networks.")
-        )
-        return others + sum(layer.parameter_count for layer in self.networks)
+        return sum(parameter.numel() for parameter in self.parameters())
 
     def law(self, context: Float[Tensor, "*batch context_features"] | None) -> FlowDistribution:
-        parts: list[RowTransform] = []
-        networks = self.networks.normalise()
-        contexts = self.conditioner(context) if self.conditioner is not None else None
+        settings = self._settings
+        residuals = [settings["residual"]] * settings["transforms"]
+        if not settings["last_residual"]:
+            residuals[-1] = None
         batch = context.shape[:-1] if context is not None else torch.Size(())
-        for index, weights in enumerate(networks):
-            if index and self._settings["permutation"] is not None:
-                parts.append(PermutationTransform(self.orders[index - 1]))
-            gate = self._gate(index)
-            last = index == len(networks) - 1
-            residual = self._settings["residual"]
-            parts.append(
-                BlockAutoregressiveTransform(
-                    weights,
-                    self.activation,
-                    gate=gate,
-                    residual=residual if not last or self._settings["last_residual"] else None,
-                    context=contexts[index] if contexts is not None else None,
-                    context_batch=batch,
-                )
-            )
-        transform: RowTransform = ComposeTransform(parts)
-        if self._settings["direction"] == "sampling":
+        transform: RowTransform = BlockAutoregressiveTransform(
+            self.networks.normalise(),
+            self.activation,
+            residuals=residuals,
+            gates=self._bounded_gates(),
+            orders=None if settings["permutation"] is None else self.orders,
+            contexts=None if self.conditioner is None else self.conditioner(context),
+            context_batch=batch,
+        )
+        if settings["direction"] == "sampling":
             transform = InverseTransform(transform)
         base = StandardNormal(self.features, next(self.parameters()))
         return FlowDistribution(transform, base, batch)
 
-    def _gate(self, index: int) -> Tensor | None:
-        if self.gates is None or index >= len(self.gates):
-            return None
-        gate = self.gates[index]
-        return GATE_LIMIT * (gate / GATE_LIMIT).tanh() if self._settings["bounded_gate"] else gate
+    def _bounded_gates(self) -> Tensor | None:
+        if self.gates is None or not self._settings["bounded_gate"]:
+            return self.gates
+        return GATE_LIMIT * (self.gates / GATE_LIMIT).tanh()
 
 
 def _positive(name: str, value: int, least: int = 1) -> int:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bnaf.activations import Activation
 from bnaf.errors import InversionError
-from bnaf.layers import LayerWeights, NetworkWeights
+from bnaf.layers import NetworkWeights
 from bnaf.ops import diagonal_blocks
 from bnaf.propagation import Modulation
 
@@ -118,7 +118,7 @@ class Sweep:
         self.features = weights.log_slope.shape[0]
         self.activation, self.residual, self.context = activation, residual, context
         self.biases = [part.bias for part in (context or weights.layers)]
-        self.matrices = [dense_weight(layer) for layer in weights.layers]
+        self.matrices = [layer.matrix for layer in weights.layers]
         self.blocks = [diagonal_blocks(matrix, self.features) for matrix in self.matrices]
         self.inputs = [matrix.new_zeros(matrix.shape[1], rows) for matrix in self.matrices]
 
@@ -194,17 +194,6 @@ class Sweep:
             part = self.context[layer]
             sent = matrix.t() @ (grad * part.row_scale[rows])
             arrived[:start] += sent * part.column_scale[:start]
-
-
-def dense_weight(layer: LayerWeights) -> Float[Tensor, "rows columns"]:
-    """Return the normalised weight of a layer as one matrix."""
-    total = sum(square.shape[1] for square in layer.squares)
-    matrix = layer.scale.new_zeros(layer.scale.shape[0], total)
-    for far, square, rows, start, end in layer.bands():
-        matrix[rows, start:end] = square
-        if far is not None:
-            matrix[rows, :start] = far * layer.scale[rows]
-    return matrix
 
 
 @torch.no_grad()
@@ -325,7 +314,20 @@ def solve_feature(network: FeatureNetwork, target: Columns) -> Columns:
             x = proposal
     if not target.numel():
         return solution
-    raise InversionError(
-        f"{len(rows)} of {solution.shape[1]} rows were not inverted within {MAX_ITERATIONS} "
-        "steps; check the weights for extreme values, or use float64."
-    )
+    ended = torch.ones(solution.shape[1], dtype=torch.bool)
+    ended[rows.cpu()] = False
+    check_ended(ended)
+    return solution
+
+
+def check_ended(ended: Bool[Tensor, " rows"]) -> None:
+    """Check that the iteration of every row came to its end.
+
+    Raises:
+        InversionError: If one did not.
+    """
+    if not ended.all():
+        raise InversionError(
+            f"{int((~ended).sum())} of {len(ended)} rows were not inverted within "
+            f"{MAX_ITERATIONS} steps; check the weights for extreme values, or use float64."
+        )

@@ -1,7 +1,7 @@
 r"""Block-triangular layers, and the increasing autoregressive networks made of them.
 
 The weights of all networks of a flow are stored and normalised together, the first dimension of
-most parameters counting the networks: one pass over a stack of five costs little more than over
+every parameter counting the networks: one pass over a stack of five costs little more than over
 one.
 """
 
@@ -14,48 +14,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from bnaf.normalisation import normalise_band
-from bnaf.ops import (
-    band_edges,
-    block_diagonal,
-    diagonal_blocks,
-    lower_mask,
-)
+from bnaf.normalisation import normalise_stack
+from bnaf.ops import packed_positions, unpack
 
 
 class LayerWeights(NamedTuple):
     """Normalised weights of one layer of one network, ready to multiply."""
 
-    squares: tuple[Float[Tensor, "_ _"], ...]
-    """Per band, its weights on its own features, block lower triangular."""
-    far: tuple[Float[Tensor, "_ _"], ...]
-    """Per band after the first, the raw weights on all features before it."""
-    scale: Float[Tensor, "rows 1"]
-    """What the rows of ``far`` are multiplied by: gain over norm."""
+    matrix: Float[Tensor, "rows columns"]
+    """Block lower triangular."""
     bias: Float[Tensor, "rows 1"]
     averages: Float[Tensor, "features out_block in_block"]
     """Diagonal blocks rescaled so that each row sums to one."""
-
-    def bands(self) -> list["Band"]:
-        """List the row bands, the first first."""
-        bands = []
-        top = start = 0
-        for far, square in zip((None, *self.far), self.squares, strict=True):
-            rows, columns = square.shape
-            bands.append(Band(far, square, slice(top, top + rows), start, start + columns))
-            top, start = top + rows, start + columns
-        return bands
-
-
-class Band(NamedTuple):
-    """A row band of a layer, and where it stands."""
-
-    far: Float[Tensor, "_ _"] | None
-    square: Float[Tensor, "_ _"]
-    rows: slice
-    start: int
-    """First column of the square; ``far`` has those before."""
-    end: int
 
 
 class NetworkWeights(NamedTuple):
@@ -66,16 +36,52 @@ class NetworkWeights(NamedTuple):
     """Log-slope of every output were all activations the identity."""
 
 
+class StackWeights(NamedTuple):
+    """Normalised weights of all networks of a flow, layer by layer."""
+
+    matrices: tuple[Float[Tensor, "transforms _ _"], ...]
+    biases: tuple[Float[Tensor, "transforms _"], ...]
+    averages: tuple[Float[Tensor, "transforms features _ _"], ...]
+    log_slope: Float[Tensor, "transforms features"]
+
+    def flat(self) -> tuple[Tensor, ...]:
+        """Return matrix, bias and averages of every layer, one after another."""
+        layers = zip(self.matrices, self.biases, self.averages, strict=True)
+        return tuple(tensor for layer in layers for tensor in layer)
+
+    def network(self, index: int) -> "StackWeights":
+        """Return a stack of one of the networks."""
+        one = slice(index, index + 1)
+        matrices, biases, averages = (
+            tuple(tensor[one] for tensor in tensors)
+            for tensors in (self.matrices, self.biases, self.averages)
+        )
+        return StackWeights(matrices, biases, averages, self.log_slope[one])
+
+    def networks(self) -> list[NetworkWeights]:
+        """Return the weights of each network."""
+        layers = [
+            [
+                LayerWeights(matrix, bias.unsqueeze(1), averages)
+                for matrix, bias, averages in zip(*(part.unbind() for part in parts), strict=True)
+            ]
+            for parts in zip(self.matrices, self.biases, self.averages, strict=True)
+        ]
+        slopes = self.log_slope.unsqueeze(-1).unbind()
+        return [
+            NetworkWeights(network, slope)
+            for network, slope in zip(zip(*layers, strict=True), slopes, strict=True)
+        ]
+
+
 class BlockLinear(nn.Module):
     r"""Linear maps whose weights are block lower triangular with positive diagonal blocks.
 
     .. math:: W = e^{V} \odot M_d + V \odot M_o    \qquad \text{(De Cao et al., 2019, eq. 8)}
 
     Each row of :math:`W` is then divided by its norm and multiplied by a learned gain
-    :math:`e^{s}`. Of :math:`V`, ``log_diagonal`` holds the diagonal blocks. What lies below them
-    is kept in row bands: ``near[g]`` is band g on its own features, ``far`` holds, band by band
-    and network by network, the weights on the features before the band. What lies above is
-    multiplied nowhere, and stored nowhere but beside the diagonal of ``near``.
+    :math:`e^{s}`. Of :math:`V`, ``weight`` holds the entries that act and no others, row by row:
+    those of a full matrix on and below the diagonal blocks.
 
     Args:
         features: Number of blocks along the diagonal.
@@ -97,118 +103,29 @@ class BlockLinear(nn.Module):
         super().__init__()
         self.features, self.in_block, self.out_block = features, in_block, out_block
         self.transforms = transforms
-        self.bands = band_edges(features, out_block)
-        self.log_diagonal = nn.Parameter(torch.zeros(transforms, features, out_block, in_block))
-        self.near, self.far = nn.ParameterList(), nn.ParameterList()
-        for index, (start, end) in enumerate(self.bands):
-            rows = (end - start) * out_block
-            self.near.append(torch.zeros(transforms, rows, (end - start) * in_block))
-            below = lower_mask(end - start, in_block, out_block).to(torch.get_default_dtype())
-            self.register_buffer(f"below_{index}", below, persistent=False)
-            for _ in range(transforms if start else 0):
-                self.far.append(torch.zeros(rows, start * in_block))
+        self.positions: Tensor
+        self.register_buffer(
+            "positions", packed_positions(features, in_block, out_block), persistent=False
+        )
+        self.weight = nn.Parameter(torch.zeros(transforms, len(self.positions)))
         self.log_gain = nn.Parameter(torch.zeros(transforms, features * out_block))
         self.bias = nn.Parameter(torch.zeros(transforms, features * out_block)) if bias else None
 
-    @property
-    def parameter_count(self) -> int:
-        """Number of entries that act, over all maps."""
-        pairs = self.features * (self.features + 1) // 2
-        weights = self.transforms * pairs * self.in_block * self.out_block
-        return weights + self.log_gain.numel() + (0 if self.bias is None else self.bias.numel())
-
-    def raw_weight(self, transform: int) -> Float[Tensor, "rows columns"]:
-        """Return V of one map as a full matrix, zero above the diagonal blocks."""
-        columns = self.features * self.in_block
-        rows = []
-        for band, near in enumerate(self.near):
-            before = [self.far_weights(band)[transform]] if band else []
-            row = torch.cat([*before, near[transform] * self._below(band)], 1)
-            rows.append(nn.functional.pad(row, (0, columns - row.shape[1])))
-        return torch.cat(rows) + block_diagonal(self.log_diagonal[transform])
+    def raw_weight(self) -> Float[Tensor, "transforms rows columns"]:
+        """Return V of every map as full matrices, zero above the diagonal blocks."""
+        rows, columns = self.features * self.out_block, self.features * self.in_block
+        return unpack(self.weight, self.positions, rows, columns)
 
     @torch.no_grad()
     def load_raw_weight(self, transform: int, weight: Float[Tensor, "rows columns"]) -> None:
         """Set V of one map from a full matrix; what stands above the diagonal is ignored."""
-        self.log_diagonal[transform] = diagonal_blocks(weight, self.features)
-        for band, (start, end) in enumerate(self.bands):
-            rows = weight[start * self.out_block : end * self.out_block]
-            own = rows[:, start * self.in_block : end * self.in_block]
-            self.near[band][transform] = own * self._below(band)
-            if band:
-                self.far_weights(band)[transform].copy_(rows[:, : start * self.in_block])
-
-    def far_weights(self, band: int) -> list[Tensor]:
-        """Return, per network, the raw weights of a band on the features before it."""
-        first = (band - 1) * self.transforms
-        return [self.far[first + transform] for transform in range(self.transforms)]
-
-    def normalise(
-        self, log_incoming: Float[Tensor, "transforms features in_block"]
-    ) -> tuple[list[LayerWeights], Float[Tensor, "transforms features out_block"]]:
-        r"""Return the weights of every network, and the log-slopes they lead to.
-
-        Args:
-            log_incoming: Log-slope of each unit of the layer below, activations taken as
-                identities: with them the diagonal blocks become averages, which neither grow nor
-                vanish.
-        """
-        sizes = [end - start for start, end in self.bands]
-        log_gain = self.log_gain.unflatten(1, (self.features, self.out_block))
-        bands = [
-            normalise_band(
-                near, raw, self._far_squares(band, gain), gain, incoming, self._below(band)
-            )
-            for band, (near, raw, gain, incoming) in enumerate(
-                zip(
-                    self.near,
-                    self.log_diagonal.split(sizes, 1),
-                    log_gain.split(sizes, 1),
-                    log_incoming.split(sizes, 1),
-                    strict=True,
-                )
-            )
-        ]
-        bias = torch.zeros_like(self.log_gain) if self.bias is None else self.bias
-        squares = [band.square.unbind() for band in bands]
-        stacks = zip(
-            _join([band.scale for band in bands]).unbind(),
-            bias.unsqueeze(-1).unbind(),
-            _join([band.averages for band in bands]).unbind(),
-            strict=True,
-        )
-        layers = [
-            LayerWeights(
-                squares=tuple(square[index] for square in squares),
-                far=tuple(self.far_weights(band)[index] for band in range(1, len(bands))),
-                scale=scale,
-                bias=one_bias,
-                averages=averages,
-            )
-            for index, (scale, one_bias, averages) in enumerate(stacks)
-        ]
-        return layers, _join([band.log_slope for band in bands])
-
-    def _far_squares(self, band: int, like: Tensor) -> Tensor:
-        """Return the sum of squares of each row of a band on the features before it."""
-        if not band:
-            return torch.zeros_like(like)
-        sums = [weight.square().sum(-1) for weight in self.far_weights(band)]
-        return torch.stack(sums).view_as(like)
-
-    def _below(self, band: int) -> Tensor:
-        return getattr(self, f"below_{band}")  # type: ignore[no-any-return]
+        self.weight[transform] = weight.flatten()[self.positions]
 
     def extra_repr(self) -> str:
         return (
             f"features={self.features}, in_block={self.in_block}, out_block={self.out_block}, "
             f"transforms={self.transforms}"
         )
-
-
-def _join(bands: list[Tensor]) -> Tensor:
-    """Put the rows of all bands below one another."""
-    return torch.cat(bands, 1) if len(bands) > 1 else bands[0]
 
 
 class BlockNetworks(nn.Module):
@@ -225,27 +142,26 @@ class BlockNetworks(nn.Module):
         self, features: int, widths: Sequence[int], *, transforms: int, bias: bool = True
     ) -> None:
         super().__init__()
-        blocks = [1, *widths, 1]
+        self.blocks = [1, *widths, 1]
         self.features, self.transforms = features, transforms
         self.layers = nn.ModuleList(
             BlockLinear(features, in_block, out_block, transforms=transforms, bias=bias)
-            for in_block, out_block in pairwise(blocks)
+            for in_block, out_block in pairwise(self.blocks)
         )
 
-    def normalise(self) -> list[NetworkWeights]:
+    def normalise(self) -> StackWeights:
         """Return the weights of every network, ready to multiply."""
-        stacks = []
-        log_slope: Tensor | None = None
-        for layer in self:
-            if log_slope is None:
-                log_slope = layer.log_gain.new_zeros(self.transforms, self.features, 1)
-            weights, log_slope = layer.normalise(log_slope)
-            stacks.append(weights)
-        assert log_slope is not None
-        return [
-            NetworkWeights(layers, slope)
-            for layers, slope in zip(zip(*stacks, strict=True), log_slope.unbind(), strict=True)
-        ]
+        biases = tuple(
+            torch.zeros_like(layer.log_gain) if layer.bias is None else layer.bias
+            for layer in self
+        )
+        *parts, log_slope = normalise_stack(
+            self.blocks,
+            [layer.weight for layer in self],
+            [layer.log_gain for layer in self],
+            [layer.positions for layer in self],
+        )
+        return StackWeights(tuple(parts[0::2]), biases, tuple(parts[1::2]), log_slope)
 
     def __iter__(self) -> Iterator[BlockLinear]:
         """Iterate over the layers, the first first."""

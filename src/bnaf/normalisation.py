@@ -1,4 +1,4 @@
-r"""From raw weights to a normalised row band of a block-triangular weight.
+r"""From raw weights to normalised block-triangular matrices.
 
 With raw weights :math:`V` on the diagonal blocks, gain :math:`e^s` and :math:`q` the sum of
 squares of a row below them,
@@ -11,127 +11,98 @@ are the factor of a row, its diagonal blocks, and the same blocks rescaled by th
 the units below so that each row sums to one.
 """
 
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from bnaf import native
 from bnaf.ops import (
     LARGEST_EXPONENT,
-    block_diagonal,
     diagonal_blocks,
-    differentiable_gradient,
-    differentiated_once,
     log_row_norm,
+    unpack,
+    with_diagonal_blocks,
 )
 
-Units = Float[Tensor, "transforms features out_block"]
-Blocks = Float[Tensor, "transforms features out_block in_block"]
-Matrix = Float[Tensor, "transforms rows columns"]
 
+class NormalisedLayer(NamedTuple):
+    """One layer of every network, ready to multiply."""
 
-class NormalisedBand(NamedTuple):
-    """A row band, ready to multiply."""
-
-    square: Matrix
-    """Weights on the features of the band."""
-    scale: Float[Tensor, "transforms rows 1"]
-    """What multiplies the raw weights on the features before it."""
-    averages: Blocks
-    log_slope: Units
+    matrices: Float[Tensor, "transforms rows columns"]
+    averages: Float[Tensor, "transforms features out_block in_block"]
+    log_slope: Float[Tensor, "transforms features out_block"]
     """Log-slope of each unit, activations taken as identities."""
 
 
-def normalise_band(
-    near: Matrix,
-    raw: Blocks,
-    far_squares: Units,
-    log_gain: Units,
-    log_incoming: Float[Tensor, "transforms features in_block"],
-    below: Float[Tensor, "rows columns"],
-) -> NormalisedBand:
-    """Return the normalised weights of a row band.
+def normalise_stack(
+    blocks: Sequence[int],
+    weights: Sequence[Float[Tensor, "transforms _"]],
+    log_gains: Sequence[Float[Tensor, "transforms _"]],
+    positions: Sequence[Int[Tensor, " _"]],
+) -> tuple[Tensor, ...]:
+    """Return matrices and averages of every layer of every network, then their log-slopes.
 
     Args:
-        near: Raw weights on the features of the band.
-        raw: Raw weights on its diagonal blocks.
-        far_squares: Sum of squares of each row on the features before the band.
+        blocks: Units per feature of every layer, inputs and outputs included.
+        weights: Raw weights of every layer, packed.
+        log_gains: Log-gains of every layer.
+        positions: Where the packed weights stand in full matrices.
+    """
+    depth = len(weights)
+
+    def plain(*tensors: Tensor) -> tuple[Tensor, ...]:
+        return _normalise_stack(blocks, tensors[:depth], tensors[depth:], positions)
+
+    if native.serves(*weights, *log_gains):
+        return native.normalise(plain, blocks, weights, log_gains)
+    return plain(*weights, *log_gains)
+
+
+def _normalise_stack(
+    blocks: Sequence[int],
+    weights: Sequence[Tensor],
+    log_gains: Sequence[Tensor],
+    positions: Sequence[Tensor],
+) -> tuple[Tensor, ...]:
+    transforms, features = log_gains[-1].shape
+    log_slope = weights[0].new_zeros(transforms, features, 1)
+    found: list[Tensor] = []
+    for weight, log_gain, kept, (in_block, out_block) in zip(
+        weights, log_gains, positions, pairwise(blocks), strict=True
+    ):
+        raw = unpack(weight, kept, features * out_block, features * in_block)
+        matrices, averages, log_slope = normalise_layer(raw, log_gain, log_slope)
+        found += [matrices, averages]
+    return *found, log_slope.squeeze(-1)
+
+
+def normalise_layer(
+    raw: Float[Tensor, "transforms rows columns"],
+    log_gain: Float[Tensor, "transforms rows"],
+    log_incoming: Float[Tensor, "transforms features in_block"],
+) -> NormalisedLayer:
+    """Return the normalised weights of a layer.
+
+    Args:
+        raw: Raw weights, zero above the diagonal blocks.
         log_gain: Learned log-gain of each row.
         log_incoming: Log-slope of each unit of the layer below.
-        below: Mask of the entries of ``near`` below the diagonal blocks.
     """
-    inputs = (near, raw, far_squares, log_gain, log_incoming)
-    if differentiated_once(*inputs):
-        return NormalisedBand(*_Normalisation.apply(below, *inputs))  # type: ignore[no-untyped-call]
-    return _normalise(below, *inputs)
-
-
-def _normalise(
-    below: Tensor,
-    near: Tensor,
-    raw: Tensor,
-    far_squares: Tensor,
-    log_gain: Tensor,
-    log_incoming: Tensor,
-) -> NormalisedBand:
-    """Normalise by operations that torch differentiates to any order."""
-    near = near * below
-    square_sum = near.square().sum(-1).view_as(far_squares) + far_squares
-    log_scale = log_gain - log_row_norm(raw, square_sum)
-    blocks = (raw + log_scale.unsqueeze(-1)).exp()
+    features = log_incoming.shape[1]
+    diagonal = diagonal_blocks(raw, features)
+    lower = with_diagonal_blocks(raw, torch.zeros_like(diagonal))
+    square_sum = lower.square().sum(-1).unflatten(-1, (features, -1))
+    log_gain = log_gain.view_as(square_sum)
+    log_scale = log_gain - log_row_norm(diagonal, square_sum)
+    blocks = (diagonal + log_scale.unsqueeze(-1)).exp()
     scale = log_scale.clamp(max=LARGEST_EXPONENT).exp().flatten(1).unsqueeze(-1)
-    incoming = raw + log_incoming.unsqueeze(-2)
+    incoming = diagonal + log_incoming.unsqueeze(-2)
     log_outgoing = incoming.logsumexp(-1)
     averages = (incoming - log_outgoing.unsqueeze(-1)).exp()
-    square = near * scale + block_diagonal(blocks)
-    return NormalisedBand(square, scale, averages, log_outgoing + log_scale)
-
-
-class _Normalisation(torch.autograd.Function):
-    """The same with its gradient written out, in fewer operations."""
-
-    @staticmethod
-    def forward(ctx: Any, below: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
-        near, raw, far_squares, log_gain, log_incoming = inputs
-        kept = near * below
-        square_sum = kept.square().sum(-1).view_as(far_squares).add_(far_squares)
-        log_norm = torch.logaddexp((2 * raw).logsumexp(-1), square_sum.log()).mul_(0.5)
-        log_scale = log_gain - log_norm
-        blocks = (raw + log_scale.unsqueeze(-1)).exp_()
-        scale = log_scale.clamp(max=LARGEST_EXPONENT).exp_().flatten(1).unsqueeze(-1)
-        incoming = raw + log_incoming.unsqueeze(-2)
-        averages = incoming.softmax(-1)
-        square = block_diagonal(blocks).addcmul_(kept, scale)
-        ctx.save_for_backward(below, *inputs, kept, square_sum, log_norm, scale, averages, blocks)
-        return square, scale, averages, incoming.logsumexp(-1).add_(log_scale)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        below, *saved = ctx.saved_tensors
-        inputs = saved[:5]
-        if torch.is_grad_enabled():
-            needed = ctx.needs_input_grad[1:]
-            again = partial(_normalise, below)
-            return None, *differentiable_gradient(again, inputs, needed, grads)
-        raw = inputs[1]
-        kept, square_sum, log_norm, scale, averages, blocks = saved[5:]
-        grad_square, grad_scale, grad_averages, grad_slope = grads
-        through_blocks = diagonal_blocks(grad_square, raw.shape[1]) * blocks
-        through_rows = (grad_square * kept).sum(-1, keepdim=True).add_(grad_scale).mul_(scale)
-        grad_gain = through_rows.view_as(grad_slope) + through_blocks.sum(-1)
-        grad_gain.add_(grad_slope)
-        # softmax and its normaliser: A (g - sum A g) + A g_slope
-        weighted = averages * grad_averages
-        leftover = (grad_slope - weighted.sum(-1)).unsqueeze(-1)
-        grad_incoming = weighted.addcmul_(averages, leftover)
-        # the norm: d log|w| / dV = exp(2 (V - log|w|)), d log|w| / dq = exp(-2 log|w|) / 2
-        shares = ((raw - log_norm.unsqueeze(-1)) * 2).exp_()
-        grad_raw = through_blocks.add_(grad_incoming)
-        grad_raw.addcmul_(shares, grad_gain.unsqueeze(-1), value=-1)
-        inverse_square = (-2 * log_norm).clamp_(max=LARGEST_EXPONENT).exp_()
-        grad_squares = torch.where(square_sum > 0, grad_gain * inverse_square, 0.0).mul_(-0.5)
-        grad_near = grad_square * scale
-        grad_near.addcmul_(kept, grad_squares.view_as(scale), value=2).mul_(below)
-        return None, grad_near, grad_raw, grad_squares, grad_gain, grad_incoming.sum(-2)
+    return NormalisedLayer(
+        with_diagonal_blocks(lower * scale, blocks), averages, log_outgoing + log_scale
+    )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 BAND_UNITS = 150  # output units per band: fewer multiply slowly, more touch zeros
@@ -28,10 +28,31 @@ def band_edges(features: int, out_block: int) -> list[tuple[int, int]]:
     return list(pairwise(edges))
 
 
-def lower_mask(features: int, in_block: int, out_block: int) -> Bool[Tensor, "rows columns"]:
-    """Return the mask :math:`M_o` of the blocks strictly below the diagonal."""
-    below = torch.ones(features, features, dtype=torch.bool).tril(-1)
-    return below.repeat_interleave(out_block, 0).repeat_interleave(in_block, 1)
+def packed_positions(features: int, in_block: int, out_block: int) -> Int[Tensor, " entries"]:
+    """Return where the entries on and below the diagonal blocks stand in a full matrix.
+
+    Example:
+        >>> packed_positions(2, 1, 1)
+        tensor([0, 2, 3])
+    """
+    columns = features * in_block
+    slabs = [
+        (torch.arange(out_block) + feature * out_block).unsqueeze(1) * columns
+        + torch.arange((feature + 1) * in_block)
+        for feature in range(features)
+    ]
+    return torch.cat([slab.flatten() for slab in slabs])
+
+
+def unpack(
+    packed: Float[Tensor, "stack entries"],
+    positions: Int[Tensor, " entries"],
+    rows: int,
+    columns: int,
+) -> Float[Tensor, "stack rows columns"]:
+    """Return the matrices with these entries at the given positions and zeros elsewhere."""
+    full = packed.new_zeros(len(packed), rows * columns).index_copy(1, positions, packed)
+    return full.view(-1, rows, columns)
 
 
 def diagonal_blocks(
@@ -50,14 +71,14 @@ def diagonal_blocks(
     return diagonal.movedim(-1, -3)
 
 
-def block_diagonal(
-    blocks: Float[Tensor, "*stack features out_block in_block"],
-) -> Float[Tensor, "*stack rows columns"]:
-    """Return the block matrix with these blocks on its diagonal and zeros elsewhere."""
-    features = blocks.shape[-3]
-    identity = torch.eye(features, dtype=blocks.dtype, device=blocks.device)
-    spread = blocks.unsqueeze(-2) * identity.view(features, 1, features, 1)
-    return spread.flatten(-4, -3).flatten(-2)
+def with_diagonal_blocks(
+    weight: Float[Tensor, "stack rows columns"],
+    blocks: Float[Tensor, "stack features out_block in_block"],
+) -> Float[Tensor, "stack rows columns"]:
+    """Return block matrices with other blocks on their diagonals."""
+    stack, features, out_block, in_block = blocks.shape
+    spread = weight.view(stack, features, out_block, features, in_block)
+    return spread.diagonal_scatter(blocks.permute(0, 2, 3, 1), 0, 1, 3).view_as(weight)
 
 
 def log_row_norm(
@@ -80,20 +101,6 @@ def log_row_norm(
     on_blocks = (2 * log_blocks - shift.unsqueeze(-1)).exp().sum(-1)
     below = torch.where(positive, (log_below - shift).exp(), 0.0)
     return 0.5 * (shift + (on_blocks + below).log())
-
-
-def differentiated_once(*tensors: Tensor) -> bool:
-    """Tell whether plain reverse-mode autograd, and nothing else, watches these tensors.
-
-    Only then do passes with a gradient of our own run: under torch.compile and the transforms of
-    torch.func the same formulas are left to torch.
-    """
-    return (
-        torch.is_grad_enabled()
-        and any(tensor.requires_grad for tensor in tensors)
-        and not torch.compiler.is_compiling()
-        and not transformed()
-    )
 
 
 def transformed() -> bool:

@@ -16,7 +16,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bnaf.activations import Activation
-from bnaf.layers import LayerWeights, NetworkWeights
+from bnaf.layers import NetworkWeights
+from bnaf.ops import band_edges
 
 RESCALE_EVERY = 6  # layers after which slopes are brought back to order one
 Outputs = tuple[Float[Tensor, "features rows"], Float[Tensor, "features rows"]]
@@ -31,25 +32,26 @@ class Modulation(NamedTuple):
 
 
 def multiply(
-    layer: LayerWeights, x: Float[Tensor, "in_units rows"]
+    matrix: Float[Tensor, "units in_units"], x: Float[Tensor, "in_units rows"], features: int
 ) -> Float[Tensor, "units rows"]:
-    """Multiply by a block-triangular weight, band by band up to its diagonal."""
-    products = []
-    for far, square, rows, start, end in layer.bands():
-        product = square @ x[start:end]
-        if far is not None:
-            product = product + layer.scale[rows] * (far @ x[:start])
-        products.append(product)
+    """Multiply by a block-triangular matrix, row band by row band up to its diagonal."""
+    out_block, in_block = (size // features for size in matrix.shape)
+    bands = band_edges(features, out_block)
+    rows = matrix.split([(end - start) * out_block for start, end in bands])
+    products = [
+        band[:, : end * in_block] @ x[: end * in_block]
+        for band, (_, end) in zip(rows, bands, strict=True)
+    ]
     return torch.cat(products) if len(products) > 1 else products[0]
 
 
-def propagate_by_autograd(
+def propagate(
     weights: NetworkWeights,
     activation: Activation,
     x: Float[Tensor, "features rows"],
     context: tuple[Modulation, ...] | None = None,
 ) -> Outputs:
-    """Return outputs and log-slopes by operations that torch differentiates to any order."""
+    """Return the outputs of a network and their log-slopes, differentiable to any order."""
     features, rows = x.shape
     smallest = torch.finfo(x.dtype).tiny
     log_slope = weights.log_slope
@@ -71,7 +73,7 @@ def propagate_by_autograd(
             modulation = context[index]
             x = x * modulation.column_scale
             slope = slope * modulation.column_scale.unflatten(0, (features, -1))
-        h = multiply(layer, x)
+        h = multiply(layer.matrix, x, features)
         if index:
             slope = layer.averages @ slope
         if context is not None:

@@ -1,0 +1,208 @@
+// Passes over whole stacks: scoring, and training forward and backward.
+#pragma once
+
+#include "stack.h"
+
+namespace bnaf {
+
+// Lay rows out features first, and back.
+template <class T>
+void transpose(const T* from, int64_t rows, int64_t columns, int64_t stride, T* to,
+               int64_t to_stride) {
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t column = 0; column < columns; ++column) {
+      to[column * to_stride + row] = from[row * stride + column];
+    }
+  }
+}
+
+// Around a network: y = share * f(x) + carry * x, in place of f(x), and its log-slopes summed.
+template <class T>
+void add_residual(const Stack<T>& stack, int64_t transform, const Pass<T>& pass, T* out,
+                  T* log_det) {
+  const int64_t rows = pass.rows, kind = stack.residuals[transform];
+  const T gate = kind == kGated ? stack.gates[transform] : T(0);
+  const T share = kind == kGated ? sigmoid(gate) : T(1), offset = softplus(gate);
+  const T carry = kind == kGated ? sigmoid(-gate) : T(kind == kNormal);
+  const int64_t total = stack.features * rows;
+  at::parallel_for(0, total, 4096, [&](int64_t begin, int64_t end) {
+    for (int64_t index = begin; index < end; ++index) {
+      out[index] = share * pass.outputs[index] + carry * pass.inputs[index];
+    }
+  });
+  at::parallel_for(0, rows, 64, [&](int64_t begin, int64_t end) {
+    for (int64_t feature = 0; feature < stack.features; ++feature) {
+      const T* slopes = pass.log_slopes + feature * rows;
+      for (int64_t row = begin; row < end; ++row) {
+        T slope = slopes[row];
+        if (kind == kGated) slope = softplus(slope + gate) - offset;
+        if (kind == kNormal) slope = softplus(slope);
+        log_det[row] += slope;
+      }
+    }
+  });
+}
+
+// Pull the gradients of y and of the log-determinant back through the residual.
+template <class T>
+T pull_back_residual(const Stack<T>& stack, int64_t transform, const Pass<T>& pass,
+                     const T* grad_y, const T* grad_log_det, T* grad_f, T* grad_log, T* grad_x) {
+  const int64_t rows = pass.rows, kind = stack.residuals[transform];
+  const T gate = kind == kGated ? stack.gates[transform] : T(0);
+  const T share = kind == kGated ? sigmoid(gate) : T(1);
+  const T carry = kind == kGated ? sigmoid(-gate) : T(kind == kNormal);
+  double grad_gate = 0;
+  for (int64_t feature = 0; feature < stack.features; ++feature) {
+    double through_y = 0, through_slope = 0;
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t index = feature * rows + row;
+      const T open = kind == kNone ? T(1) : sigmoid(pass.log_slopes[index] + gate);
+      grad_f[index] = share * grad_y[index];
+      grad_x[index] = carry * grad_y[index];
+      grad_log[index] = grad_log_det[row] * open;
+      through_y += grad_y[index] * (pass.outputs[index] - pass.inputs[index]);
+      through_slope += grad_log_det[row] * (open - share);
+    }
+    grad_gate += through_y * share * carry + through_slope;
+  }
+  return static_cast<T>(grad_gate);
+}
+
+// Buffers of the units of the widest layer.
+template <class T>
+int64_t widest(const Stack<T>& stack) {
+  int64_t units = stack.features;
+  for (const auto& layer : stack.layers) units = std::max(units, layer.shape.rows());
+  return units;
+}
+
+template <class T>
+Tensor buffer(int64_t size) {
+  return at::empty({size}, at::TensorOptions(c10::CppTypeToScalarType<T>::value));
+}
+
+// Log-determinants and outputs where no gradient is kept: blocks of rows, each on one thread.
+template <class T, Activation kind>
+std::tuple<Tensor, Tensor, Tensors> score(const Stack<T>& stack, const Tensor& x) {
+  const int64_t rows = x.size(0), features = stack.features;
+  Tensor y = at::empty_like(x), log_det = at::zeros({rows}, x.options());
+  const int64_t threads = at::get_num_threads();
+  const int64_t share = (rows + threads - 1) / threads;
+  const int64_t block = std::max<int64_t>(1, std::min(kScoreBlock, share));
+  const int64_t blocks = (rows + block - 1) / block, units = widest(stack) * block;
+  at::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
+    Tensor scratch = buffer<T>(5 * units + 4 * features * block);
+    T* free = scratch.data_ptr<T>();
+    T *values = free, *scaled = free + units, *small = free + 5 * units;
+    for (int64_t index = begin; index < end; ++index) {
+      const int64_t start = index * block, count = std::min(block, rows - start);
+      Pass<T> pass{count, small, small + features * block, small + 2 * features * block, {}, {}};
+      for (int64_t layer = 0; layer <= stack.last(); ++layer) {
+        pass.hidden.push_back(free + 2 * units);
+        pass.slopes.push_back(free + (3 + layer % 2) * units);
+      }
+      T* next = small + 3 * features * block;
+      transpose(x.const_data_ptr<T>() + start * features, count, features, features, next, count);
+      for (int64_t transform = 0; transform < stack.transforms; ++transform) {
+        for (int64_t feature = 0; feature < features; ++feature) {
+          const int64_t from = transform ? stack.source(transform, feature) : feature;
+          std::copy_n(next + from * count, count, pass.inputs + feature * count);
+        }
+        Network<T, kind>(stack, transform).forward(pass, values, scaled);
+        add_residual(stack, transform, pass, next, log_det.data_ptr<T>() + start);
+      }
+      transpose(next, features, count, count, y.data_ptr<T>() + start * features, features);
+    }
+  });
+  return {y, log_det, {}};
+}
+
+// Views of what a training pass keeps: inputs, outputs and log-slopes of every network, and of
+// every layer but the last what enters its activation, of every layer but the first its slopes.
+template <class T>
+Pass<T> kept_pass(const Stack<T>& stack, const Tensors& kept, int64_t transform) {
+  const int64_t rows = kept[0].size(-1), last = stack.last();
+  const auto part = [&](int64_t index) {
+    return kept[index].data_ptr<T>() + transform * kept[index].stride(0);
+  };
+  Pass<T> pass{rows, part(0), part(1), part(2), {}, {nullptr}};
+  for (int64_t layer = 0; layer < last; ++layer) {
+    pass.hidden.push_back(part(3 + 2 * layer));
+    pass.slopes.push_back(part(4 + 2 * layer));
+  }
+  return pass;
+}
+
+template <class T, Activation kind>
+std::tuple<Tensor, Tensor, Tensors> train_forward(const Stack<T>& stack, const Tensor& x) {
+  const int64_t rows = x.size(0), features = stack.features, transforms = stack.transforms;
+  Tensors kept;
+  const auto keep = [&](int64_t units) {
+    kept.push_back(at::empty({transforms, units, rows}, x.options()));
+  };
+  for (int64_t index = 0; index < 3; ++index) keep(features);
+  for (int64_t layer = 0; layer < stack.last(); ++layer) {
+    keep(stack.layers[layer].shape.rows());
+    keep(stack.layers[layer + 1].shape.rows());
+  }
+  Tensor y = at::empty_like(x), log_det = at::zeros({rows}, x.options());
+  const int64_t units = widest(stack) * rows;
+  Tensor scratch = buffer<T>(2 * units + features * rows);
+  T *values = scratch.data_ptr<T>(), *next = values + 2 * units;
+  transpose(x.const_data_ptr<T>(), rows, features, features, next, rows);
+  for (int64_t transform = 0; transform < transforms; ++transform) {
+    const Pass<T> pass = kept_pass(stack, kept, transform);
+    for (int64_t feature = 0; feature < features; ++feature) {
+      const int64_t from = transform ? stack.source(transform, feature) : feature;
+      std::copy_n(next + from * rows, rows, pass.inputs + feature * rows);
+    }
+    Network<T, kind>(stack, transform).forward(pass, values, values + units);
+    add_residual(stack, transform, pass, next, log_det.data_ptr<T>());
+  }
+  transpose(next, features, rows, rows, y.data_ptr<T>(), features);
+  return {y, log_det, kept};
+}
+
+template <class T, Activation kind>
+Tensors train_backward(const Stack<T>& stack, const Tensors& kept, const Tensor& grad_y,
+                       const Tensor& grad_log_det) {
+  const int64_t rows = grad_y.size(0), features = stack.features, transforms = stack.transforms;
+  const auto& like = grad_y.options();
+  Tensor grad_x = at::empty_like(grad_y);
+  Tensor grad_slope = at::empty({transforms, features}, like);
+  Tensor grad_gates = at::zeros({transforms}, like);
+  Tensors found{grad_x, grad_slope, grad_gates};
+  std::vector<T*> grads;
+  for (const auto& layer : stack.layers) {
+    const Shape& shape = layer.shape;
+    found.push_back(at::empty({transforms, shape.rows(), shape.columns()}, like));
+    found.push_back(at::empty({transforms, shape.rows()}, like));
+    found.push_back(at::empty({transforms, features, shape.out_block, shape.in_block}, like));
+  }
+  for (size_t index = 3; index < found.size(); ++index) grads.push_back(found[index].data_ptr<T>());
+  const int64_t units = widest(stack) * rows, small = features * rows;
+  Tensor scratch = buffer<T>(6 * units + 5 * small);
+  T* free = scratch.data_ptr<T>();
+  T *grad_out = free + 6 * units, *grad_f = grad_out + small, *grad_log = grad_f + small;
+  T *direct = grad_log + small, *through = direct + small;
+  transpose(grad_y.const_data_ptr<T>(), rows, features, features, grad_out, rows);
+  for (int64_t transform = transforms - 1; transform >= 0; --transform) {
+    const Pass<T> pass = kept_pass(stack, kept, transform);
+    grad_gates.data_ptr<T>()[transform] =
+        pull_back_residual(stack, transform, pass, grad_out, grad_log_det.const_data_ptr<T>(),
+                           grad_f, grad_log, direct);
+    Network<T, kind>(stack, transform)
+        .backward(pass, grad_f, grad_log, free, free + units, free + 2 * units, free + 3 * units,
+                  free + 4 * units, free + 5 * units, through, grads,
+                  grad_slope.data_ptr<T>());
+    for (int64_t feature = 0; feature < features; ++feature) {
+      T* to = grad_out + (transform ? stack.source(transform, feature) : feature) * rows;
+      const int64_t at = feature * rows;
+      for (int64_t row = 0; row < rows; ++row) to[row] = direct[at + row] + through[at + row];
+    }
+  }
+  transpose(grad_out, features, rows, rows, grad_x.data_ptr<T>(), features);
+  return found;
+}
+
+}  // namespace bnaf
