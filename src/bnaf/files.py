@@ -30,9 +30,8 @@ def atomic_file(path: Path, *, overwrite: bool = True) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        if overwrite:
-            part.replace(path)
-        else:
-            os.link(part, path)  # fails where another process was faster
+        if not overwrite and path.exists():  # another process may have been faster
+            raise FileExistsError(str(path))
+        part.replace(path)
     finally:
         part.unlink(missing_ok=True)
