@@ -25,6 +25,11 @@ from bnaf.data.columns import (
 from bnaf.data.sources import Reading, read_columns
 from bnaf.errors import TableError
 
+TYPES = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64"),
+)
+
 
 @dataclass(frozen=True, eq=False)
 class Table:
@@ -59,6 +64,7 @@ class Table:
                 f"{len(self.types)}."
             )
         check_names(self.columns)
+        check_types(self.types)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -159,6 +165,17 @@ def read_table(
     if steps:
         rows = add_grid_noise(rows, steps, np.random.default_rng(seed))
     return Table(torch.from_numpy(rows), tuple(labels), tuple(types))
+
+
+def check_types(types: Sequence[str]) -> None:
+    """Check that types of columns are those of numbers.
+
+    Raises:
+        TableError: If one is not.
+    """
+    for kind in types:
+        if kind not in TYPES:
+            raise TableError(f"Types of columns must be among {', '.join(TYPES)}, got {kind!r}.")
 
 
 def split_table(
