@@ -237,7 +237,7 @@ HOSTILE = {
     "transforms": (put("transforms", 4000), r"they ask for far more|do not belong together"),
     "context": (put("context_layers", 4000), r"they ask for far more|do not belong together"),
     "more_features": (put("features", 4), r"expects a tensor of shape .* do not belong together"),
-    "misspelt": (put("settings", {"feature": 2}), r"make no BNAF .* argument: 'feature"),
+    "misspelt": (put("settings", {"feature": 2}), r"make no BNAF .* argument:? 'feature"),
     "bad_setting": (put("activation", "relu"), r"relu"),
     "bad_type": (put("features", "2"), r"make no BNAF .*features"),
     "no_settings": (put("settings", []), r"'settings' of type dict in its header, got list"),

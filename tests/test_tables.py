@@ -325,12 +325,13 @@ def test_ties_are_found_named_and_spread_over_their_grid():
         csv("a\n1\n1\n", dequantise=["a"])
 
 
-@given(step=st.floats(1e-6, 1e6), start=st.floats(-1e3, 1e3), seed=st.integers(0, 99))
+@given(step=st.floats(1e-12, 1e6), start=st.floats(-1e3, 1e3), seed=st.integers(0, 99))
 def test_the_step_of_a_grid_is_found(step, start, seed):
     places = np.random.default_rng(seed).choice(60, 30, replace=False)
     assert any(np.diff(np.sort(places)) == 1)
     assert grid_step((start + places) * step) == pytest.approx(step, rel=1e-6)
     assert grid_step(np.array([start, start])) == 0
+    assert grid_step(np.array([2**24, 2**24 + 1], float), "float32") == 1
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "parquet", "npy"])

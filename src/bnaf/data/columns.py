@@ -185,13 +185,15 @@ def grid_step(values: Column, kind: str = "float64") -> float:
     values = np.unique(values)
     precision = np.finfo(kind).eps if kind.startswith("float") else 0.0
     gaps = np.diff(values)
-    gaps = gaps[gaps > 8 * precision * np.abs(values).max(initial=0.0)]
     if not len(gaps):
         return 0.0
+    above_rounding = gaps > 8 * precision * np.abs(values).max()
+    if above_rounding.any():
+        gaps = gaps[above_rounding]
     smallest = float(np.median(gaps[gaps < 1.5 * gaps.min()]))
     steps = gaps / smallest
     on_grid = (np.abs(steps - steps.round()) < 0.05).all()
-    return round(smallest, 12) or smallest if on_grid else float(np.median(gaps))
+    return float(f"{smallest:.12g}") if on_grid else float(np.median(gaps))
 
 
 def add_grid_noise(rows: Rows, steps: dict[int, float], generator: np.random.Generator) -> Rows:

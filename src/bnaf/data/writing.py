@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bnaf.data.arrow import to_arrow
 from bnaf.data.sources import file_format
 from bnaf.data.tables import Table
 from bnaf.errors import TableError
@@ -86,9 +87,8 @@ def _typed(values: np.ndarray, kind: str) -> np.ndarray:
 def _arrow(table: Table) -> Any:
     import pyarrow as pa
 
-    return pa.table(
-        [pa.array(values) for values in typed_columns(table)], names=list(table.columns)
-    )
+    columns = [to_arrow(values) for values in typed_columns(table)]
+    return pa.Table.from_arrays(columns, names=list(table.columns))
 
 
 def _csv_content(table: Table, delimiter: str) -> bytes:
