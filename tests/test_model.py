@@ -194,6 +194,14 @@ def test_models_of_all_flows_score(name, conditional):
     torch.testing.assert_close(scores, expected)
 
 
+def test_models_score_in_inference_mode(model):
+    with torch.inference_mode():
+        scores = model.log_prob(torch.zeros(3, 2))
+        rows = model.sample(3, seed=0)
+    assert torch.equal(scores, model.log_prob(torch.zeros(3, 2)))
+    assert torch.equal(rows, model.sample(3, seed=0))
+
+
 def test_models_move(model):
     assert model.to(dtype=torch.float64) is model
     assert next(model.flow.parameters()).dtype == torch.float64

@@ -27,7 +27,7 @@ class Allowance(TorchFunctionMode):
 
     def __init__(self, elements: int) -> None:
         super().__init__()
-        self.calls = min(20_000 + 50 * elements, MOST_CALLS)
+        self.calls = min(10_000 + 50 * elements, MOST_CALLS)
         self.elements = 2**20 + 16 * elements
         self.exceeded = False
 

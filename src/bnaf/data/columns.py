@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float64
 from bnaf.errors import TableError, TableWarning
 
 LOOKED_AT = 100_000  # rows that ties are searched in, drawn at random from larger tables
-MOST_LISTED = 8
+MOST_LISTED = 40
 Rows = Float64[np.ndarray, "rows columns"]
 Column = Float64[np.ndarray, " rows"]
 
@@ -66,6 +66,8 @@ def find_columns(wanted: Sequence[str], names: Sequence[str]) -> list[int]:
     Raises:
         TableError: If one of them is not there, or wanted twice.
     """
+    if isinstance(wanted, str):
+        raise TableError(f"Expected a list of names, got {wanted!r}; write [{wanted!r}].")
     missing = [name for name in wanted if name not in names]
     if missing:
         raise TableError(

@@ -33,7 +33,7 @@ class Reading(NamedTuple):
     decimal: str = "."
     header: bool = True
     key: str | None = None
-    columns: tuple[str, ...] | None = None
+    columns: Sequence[str] | None = None
 
 
 def read_columns(source: object, reading: Reading) -> list[RawColumn]:

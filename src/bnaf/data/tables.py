@@ -144,9 +144,8 @@ def read_table(
         tensor([[2.0000],
                 [4.5000]], dtype=torch.float64)
     """
-    wanted = tuple(columns) if columns is not None else None
-    reading = Reading(format, delimiter, decimal, header, key, None if names else wanted)
-    raw = _numbers(_named(read_columns(source, reading), names), wanted)
+    reading = Reading(format, delimiter, decimal, header, key, None if names else columns)
+    raw = _numbers(_named(read_columns(source, reading), names), columns)
     labels, types = [column.name for column in raw], [column.kind for column in raw]
     rows = _stack(raw)
     rows = rows[finite_rows(rows, labels, drop_missing=drop_missing)]
