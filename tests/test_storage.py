@@ -140,6 +140,11 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
             r"what JSON can hold",
         ),
         (Model(BNAF(2, **SMALL), record={"x": "y" * 2**24}), StorageError, r"a shorter record"),
+        (
+            BNAF(1, hidden_layers=0, width=10**6),
+            StorageError,
+            r"flow has settings that make no BNAF",
+        ),
     ],
 )
 def test_what_cannot_be_saved(tmp_path, what, error, message):

@@ -118,6 +118,17 @@ def test_a_stream_goes_on_from_any_position(path, stop, drop_last, buffer_rows):
     assert torch.equal(torch.cat(seen), torch.cat(expected))
 
 
+def test_processes_share_their_position_too(path):
+    first, second = (open_stream(path, world_size=2, rank=rank) for rank in (0, 1))
+    expected = list(second)
+    first_batches = iter(first)
+    for _ in range(5):
+        next(first_batches)
+    resumed = open_stream(path, world_size=2, rank=1)
+    resumed.load_state_dict(first.state_dict())
+    assert torch.equal(torch.cat(list(resumed)), torch.cat(expected[5:]))
+
+
 def test_a_position_of_another_order_is_refused(path):
     position = open_stream(path).state_dict()
     with pytest.raises(SettingsError, match=r"with batch_rows=32, this one has 16; open the same"):

@@ -38,7 +38,7 @@ def save(flow_or_model: nn.Module | Model, path: str | Path) -> None:
         path: The file, by custom .safetensors; one that exists is replaced.
 
     Raises:
-        StorageError: If it cannot be written.
+        StorageError: If it cannot be written, or not be made anew from its settings.
         SettingsError: If the flow is of a class without a name.
 
     Example:
@@ -59,6 +59,8 @@ def save(flow_or_model: nn.Module | Model, path: str | Path) -> None:
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, tensor in flow.state_dict().items()
     }
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    check_tensors(plan_flow(type(flow), flow.settings, shapes, "The flow"), shapes, "The flow")
     content = pack(tensors, {"bnaf": text, "sha256": _digest(text, tensors)})
     try:
         with atomic_file(Path(path)) as file:

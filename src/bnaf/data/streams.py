@@ -147,7 +147,11 @@ class ParquetStream:
         self._position = {"epoch": epoch, "batch": 0, "block": 0, "offset": 0}
 
     def state_dict(self) -> dict[str, int]:
-        """Return the position, and the settings that it holds for."""
+        """Return the position, and the settings that it holds for.
+
+        It is the same in all processes, unless rows are left out for missing values: then each
+        process has its own to keep.
+        """
         return {**self._position, **self._order()}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
@@ -255,13 +259,15 @@ class ParquetStream:
         return start, stop
 
     def _order(self) -> dict[str, int]:
+        """Return what the order of the rows, and so the meaning of a position, depends on."""
         return {
             "rows": self.rows,
             "seed": self.seed,
-            "rank": self.rank,
             "world_size": self.world_size,
             "batch_rows": self.batch_rows,
             "buffer_rows": self.buffer_rows,
+            "shuffle": int(self.shuffle),
+            **({"rank": self.rank} if self.drop_missing else {}),
         }
 
     def _drop_constant(self) -> None:
