@@ -3,6 +3,21 @@
 import subprocess
 import sys
 
+EXTRAS = [
+    "matplotlib",
+    "pandas",
+    "polars",
+    "sklearn",
+    "lightning",
+    "typer",
+    "pyarrow",
+    "safetensors",
+]
+
+
+def loaded(*names: str) -> str:
+    return f"import sys; print([name for name in {names} if name in sys.modules])"
+
 
 def run(code: str) -> str:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -20,9 +35,33 @@ def test_import_changes_nothing_in_torch():
 
 
 def test_import_loads_no_extra():
-    extras = ["matplotlib", "pandas", "sklearn", "lightning", "typer", "pyarrow"]
-    code = f"import sys, bnaf; print([name for name in {extras} if name in sys.modules])"
+    assert run(f"import bnaf; {loaded(*EXTRAS)}") == "[]"
+
+
+def test_names_imported_on_first_use_load_no_extra():
+    code = f"import bnaf; bnaf.Model, bnaf.load, bnaf.save, bnaf.read_table; {loaded(*EXTRAS)}"
     assert run(code) == "[]"
+
+
+def test_files_are_read_and_written_without_the_libraries_of_frames(tmp_path):
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n3,4\n5,\n")
+    code = (
+        "import bnaf; from bnaf.data.writing import write_table; "
+        "from bnaf.data.streams import ParquetStream; "
+        f"table = bnaf.read_table({str(tmp_path / 'a.csv')!r}, drop_missing=True); "
+        f"path = {str(tmp_path / 'a.parquet')!r}; write_table(table, path); "
+        "assert len(bnaf.read_table(path)) == 2; assert len(list(ParquetStream(path, 1))) == 2; "
+        f"{loaded('pandas', 'polars', 'sklearn')}"
+    )
+    assert run(code) == "[]"
+
+
+def test_all_public_names_exist():
+    code = (
+        "import bnaf; assert set(bnaf.__all__) <= set(dir(bnaf)); "
+        "print([name for name in bnaf.__all__ if not hasattr(bnaf, name)], hasattr(bnaf, 'no'))"
+    )
+    assert run(code) == "[] False"
 
 
 def test_the_version_is_that_of_the_package():

@@ -1,6 +1,8 @@
 """Block neural autoregressive flows: compact, normalised, conditional densities for PyTorch."""
 
+from importlib import import_module
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
 from bnaf.distributions import FlowDistribution, RedrawWarning
 from bnaf.errors import (
@@ -11,9 +13,15 @@ from bnaf.errors import (
     ShapeError,
     StorageError,
     TableError,
+    TableWarning,
     TrainingError,
 )
 from bnaf.flows import BNAF, Flow, MissingMass
+
+if TYPE_CHECKING:
+    from bnaf.data.tables import read_table
+    from bnaf.model import Model
+    from bnaf.storage import load, save
 
 __version__ = version("bnaf")
 
@@ -25,10 +33,33 @@ __all__ = [
     "FlowDistribution",
     "InversionError",
     "MissingMass",
+    "Model",
     "RedrawWarning",
     "SettingsError",
     "ShapeError",
     "StorageError",
     "TableError",
+    "TableWarning",
     "TrainingError",
+    "load",
+    "read_table",
+    "save",
 ]
+
+_ON_FIRST_USE = {
+    "Model": "bnaf.model",
+    "load": "bnaf.storage",
+    "read_table": "bnaf.data.tables",
+    "save": "bnaf.storage",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ON_FIRST_USE:
+        raise AttributeError(f"module 'bnaf' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_ON_FIRST_USE[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,4 +1,4 @@
-"""Exceptions a caller may catch; each also derives from the built-in it refines."""
+"""Exceptions and warnings a caller may catch; each derives from the built-in it refines."""
 
 
 class BnafError(Exception):
@@ -19,6 +19,10 @@ class SettingsError(BnafError, ValueError):
 
 class TableError(BnafError, ValueError):
     """Table that cannot be read or modelled."""
+
+
+class TableWarning(UserWarning):
+    """Table that can be modelled, but whose density will not be what one may expect."""
 
 
 class StorageError(BnafError, ValueError):

@@ -1,0 +1,281 @@
+"""What is looked at in the columns of a table before a density is fitted to them."""
+
+import warnings
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float64
+
+from bnaf.errors import TableError, TableWarning
+
+LOOKED_AT = 100_000  # rows that ties are searched in, drawn at random from larger tables
+MOST_LISTED = 40
+Rows = Float64[np.ndarray, "rows columns"]
+Column = Float64[np.ndarray, " rows"]
+
+
+class Ties(NamedTuple):
+    """Column whose values repeat so often that a density has no bound at them."""
+
+    distinct: int
+    rows: int
+    common: float
+    """The most common value, and its share of the rows."""
+    share: float
+    step: float
+    """Step of the grid that the values lie on."""
+
+
+def list_columns(names: Sequence[str], remarks: Sequence[str] | None = None) -> str:
+    """Write names of columns as part of a message, the first few of many."""
+    said = [repr(name) for name in names[:MOST_LISTED]]
+    if remarks is not None:
+        said = [f"{name} ({remark})" for name, remark in zip(said, remarks, strict=False)]
+    more = len(names) - len(said)
+    listed = ", ".join(said) + (f" and {more} more" if more else "")
+    return f"Column {listed}" if len(names) == 1 else f"Columns {listed}"
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Check that every column has a name of its own.
+
+    Raises:
+        TableError: If a name is empty or occurs twice.
+    """
+    if "" in names:
+        raise TableError(
+            f"Every column needs a name, got none for column {list(names).index('') + 1} of "
+            f"{len(names)}; name it in the file (an index written by pandas: use index=False)."
+        )
+    seen = dict.fromkeys(names, 0)
+    for name in names:
+        seen[name] += 1
+    twice = [name for name, count in seen.items() if count > 1]
+    if twice:
+        raise TableError(
+            f"Every column needs a name of its own, got "
+            f"{', '.join(f'{name!r} {seen[name]} times' for name in twice[:MOST_LISTED])}; "
+            "rename them."
+        )
+
+
+def find_columns(wanted: Sequence[str], names: Sequence[str]) -> list[int]:
+    """Return where the wanted columns stand.
+
+    Raises:
+        TableError: If one of them is not there, or wanted twice.
+    """
+    if isinstance(wanted, str):
+        raise TableError(f"Expected a list of names, got {wanted!r}; write [{wanted!r}].")
+    missing = [name for name in wanted if name not in names]
+    if missing:
+        raise TableError(
+            f"{list_columns(missing)} not found; the table has "
+            f"{list_columns(names).replace('Column', 'column', 1)}."
+        )
+    check_names(list(wanted))
+    place = {name: index for index, name in enumerate(names)}
+    return [place[name] for name in wanted]
+
+
+def text_columns(names: Sequence[str], remarks: Sequence[str]) -> TableError:
+    """Return the error of columns that are no numbers."""
+    return TableError(
+        f"{list_columns(names, remarks)} hold{'s' if len(names) == 1 else ''} text or dates, "
+        "expected numbers; encode them as numbers, or name the columns to read with "
+        "columns=[...]."
+    )
+
+
+def finite_rows(
+    rows: Rows, names: Sequence[str], *, drop_missing: bool = False
+) -> Bool[np.ndarray, " rows"]:
+    """Return which rows are complete.
+
+    Args:
+        rows: Values; missing ones are nan.
+        names: Names of the columns, for the message.
+        drop_missing: Whether rows with a missing or infinite value are no error.
+
+    Raises:
+        TableError: If some are not complete and may not be dropped.
+    """
+    finite = np.isfinite(rows)
+    complete: np.ndarray = finite.all(1)
+    if drop_missing or complete.all():
+        return complete
+    missing, infinite = np.isnan(rows).sum(0), np.isinf(rows).sum(0)
+    raise incomplete(names, missing, infinite, int((~complete).sum()), len(rows))
+
+
+def incomplete(
+    names: Sequence[str], missing: np.ndarray, infinite: np.ndarray, dropped: int, rows: int
+) -> TableError:
+    """Return the error that counts missing and infinite values by column."""
+    bad = [index for index in range(len(names)) if missing[index] or infinite[index]]
+    remarks = [
+        " and ".join(
+            f"{count:,} {kind}"
+            for count, kind in ((missing[index], "missing"), (infinite[index], "infinite"))
+            if count
+        )
+        for index in bad
+    ]
+    return TableError(
+        f"Expected finite numbers only, got missing or infinite values: "
+        f"{list_columns([names[index] for index in bad], remarks)}; fill them in, or leave out "
+        f"those {dropped:,} of {rows:,} rows with drop_missing=True."
+    )
+
+
+def constant_columns(rows: Rows) -> list[int]:
+    """Return the columns that hold one value in all rows; a single row tells nothing."""
+    if len(rows) < 2:
+        return []
+    return [int(index) for index in np.flatnonzero((rows == rows[0]).all(0))]
+
+
+def nothing_varies(names: Sequence[str], rows: int) -> TableError:
+    """Return the error of a table that is left without columns."""
+    return TableError(
+        f"{list_columns(names)}: one value in all {rows:,} rows, and drop_constant=True leaves "
+        "nothing; expected a column that varies."
+    )
+
+
+def tied_columns(rows: Rows, types: Sequence[str], seed: int = 0) -> dict[int, Ties]:
+    """Return the columns with few distinct values or heavy ties.
+
+    These are columns whose values occur twenty times or more on average, or one of whose values
+    has a tenth of the rows. Constant columns and tables below twenty rows are left out.
+
+    Args:
+        rows: Values, all finite.
+        types: Element types the columns had, which say how precise they are.
+        seed: Seed of the rows looked at, where there are many.
+    """
+    if len(rows) > LOOKED_AT:
+        rows = rows[np.random.default_rng(seed).choice(len(rows), LOOKED_AT, replace=False)]
+    if len(rows) < 20:
+        return {}
+    found = {}
+    for index, kind in enumerate(types):
+        values, counts = np.unique(rows[:, index], return_counts=True)
+        if len(values) > 1 and (20 * len(values) <= len(rows) or 10 * counts.max() >= len(rows)):
+            common, share = values[counts.argmax()], counts.max() / len(rows)
+            step = grid_step(values, kind)
+            found[index] = Ties(len(values), len(rows), float(common), float(share), step)
+    return found
+
+
+def grid_step(values: Column, kind: str = "float64") -> float:
+    """Return the step of the grid that values lie on; 0 for a single one.
+
+    It is the smallest gap between neighbours, rounding errors apart. Values that lie on no grid,
+    such as those of a continuous column with one value that repeats, have the typical (median)
+    gap instead.
+
+    Args:
+        values: Values of a column, in any order.
+        kind: Element type they had, which says how large rounding errors are.
+
+    Example:
+        >>> grid_step(np.array([0.1, 0.2, 0.1 + 0.2, 0.3, 0.7]))
+        0.1
+    """
+    values = np.unique(values)
+    precision = np.finfo(kind).eps if kind.startswith("float") else 0.0
+    gaps = np.diff(values)
+    if not len(gaps):
+        return 0.0
+    above_rounding = gaps > 8 * precision * np.abs(values).max()
+    if above_rounding.any():
+        gaps = gaps[above_rounding]
+    smallest = float(np.median(gaps[gaps < 1.5 * gaps.min()]))
+    steps = gaps / smallest
+    on_grid = (np.abs(steps - steps.round()) < 0.05).all()
+    return float(f"{smallest:.12g}") if on_grid else float(np.median(gaps))
+
+
+def add_grid_noise(rows: Rows, steps: dict[int, float], generator: np.random.Generator) -> Rows:
+    """Return rows whose gridded columns are spread evenly over the cells of their grids.
+
+    Cells are centred on the values, so that rounding to the grid gives the values back.
+
+    Args:
+        rows: Values.
+        steps: Step of the grid, per column to spread.
+        generator: Source of randomness.
+    """
+    rows = rows.copy()
+    for index, step in steps.items():
+        rows[:, index] += step * (generator.random(len(rows)) - 0.5)
+    return rows
+
+
+def noise_steps(
+    names: Sequence[str],
+    wanted: bool | Sequence[str],
+    ties: dict[int, Ties],
+    rows: Rows,
+    types: Sequence[str],
+) -> dict[int, float]:
+    """Return the grid steps of the columns that noise is wanted for.
+
+    Args:
+        names: Names of all columns.
+        wanted: ``True`` for the columns with ties, or names.
+        ties: The columns with ties.
+        rows: Values that the grids are read off.
+        types: Element types the columns had.
+
+    Raises:
+        TableError: If a named column is not there, or constant.
+    """
+    if isinstance(wanted, bool):
+        return {index: found.step for index, found in ties.items()} if wanted else {}
+    steps = {
+        index: grid_step(rows[:, index], types[index]) for index in find_columns(wanted, names)
+    }
+    flat = [names[index] for index, step in steps.items() if not step]
+    if flat:
+        raise TableError(
+            "dequantise expects columns with a grid, of two values or more, got one in "
+            f"{list_columns(flat).replace('Column', 'column', 1)}; leave it out of the list."
+        )
+    return steps
+
+
+def warn_of_columns(
+    names: Sequence[str], rows: int, constant: Sequence[int], ties: dict[int, Ties]
+) -> None:
+    """Warn of constant columns, of heavy ties, and of fewer rows than columns."""
+    if constant:
+        _warn(
+            f"{list_columns([names[index] for index in constant])}: one value in all {rows:,} "
+            "rows. A density has no bound there; leave them out with drop_constant=True."
+        )
+    if ties:
+        remarks = [
+            f"{found.distinct:,} distinct values in {found.rows:,} rows"
+            if 20 * found.distinct <= found.rows
+            else f"{found.share:.0%} of the rows are {found.common:g}"
+            for found in ties.values()
+        ]
+        _warn(
+            f"{list_columns([names[index] for index in ties], remarks)}: few distinct values or "
+            "heavy ties. A density grows without bound at values that repeat, and its "
+            "log-likelihood says little; add uniform noise of each column's own grid with "
+            "dequantise=True, or with a list of names."
+        )
+    if rows < len(names):
+        _warn(
+            f"The table has fewer rows ({rows:,}) than columns ({len(names):,}); a density fitted "
+            "to it describes those rows alone. Expected many more rows; take more of them, or "
+            "fewer columns."
+        )
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, TableWarning, stacklevel=4)

@@ -1,0 +1,140 @@
+r"""Columns brought to mean 0 and deviation 1, and what that does to a density."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+from bnaf.errors import ShapeError, TableError
+
+
+@dataclass(frozen=True, eq=False)
+class Standardisation:
+    r"""Map from the units of a table to columns of mean 0 and deviation 1.
+
+    .. math:: z = \frac{x - \mu}{\sigma}, \qquad
+        \log p(x) = \log p_Z(z) - \sum_i \log \sigma_i
+
+    Args:
+        location: What is subtracted, per column.
+        scale: What is divided by, per column; positive.
+
+    Raises:
+        ShapeError: If the two differ in shape.
+        TableError: If a location is not finite, or a scale not positive and finite.
+
+    Example:
+        >>> rows = torch.tensor([[0.0, 10.0], [2.0, 30.0]], dtype=torch.float64)
+        >>> standardisation = Standardisation.from_rows(rows)
+        >>> standardisation.apply(rows)
+        tensor([[-1., -1.],
+                [ 1.,  1.]], dtype=torch.float64)
+        >>> standardisation.log_det  # -log(1 * 10)
+        -2.302585092994046
+    """
+
+    location: Tensor
+    scale: Tensor
+
+    def __post_init__(self) -> None:
+        if self.location.dim() != 1 or self.location.shape != self.scale.shape:
+            raise ShapeError(
+                "Standardisation expects one location and one scale per column, got shapes "
+                f"{tuple(self.location.shape)} and {tuple(self.scale.shape)}."
+            )
+        for name in ("location", "scale"):
+            value = getattr(self, name).detach().to("cpu", torch.float64)
+            object.__setattr__(self, name, value)
+        wrong = ~(self.location.isfinite() & self.scale.isfinite() & (self.scale > 0))
+        if wrong.any():
+            column = int(wrong.nonzero()[0])
+            raise TableError(
+                "Standardisation expects finite locations and positive finite scales, got "
+                f"{self.location[column]:g} and {self.scale[column]:g} in column {column}; "
+                "give it in other units."
+            )
+
+    @classmethod
+    def from_rows(cls, rows: Float[Tensor, "rows columns"]) -> "Standardisation":
+        """Return the mean and the deviation of each column; a constant one has scale 1."""
+        moments = RunningMoments(rows.shape[1])
+        moments.update(rows.detach().to("cpu", torch.float64))
+        return moments.standardisation()
+
+    @classmethod
+    def identity(cls, features: int) -> "Standardisation":
+        """Return the map that leaves rows as they are."""
+        return cls(
+            torch.zeros(features, dtype=torch.float64), torch.ones(features, dtype=torch.float64)
+        )
+
+    @property
+    def features(self) -> int:
+        """Number of columns."""
+        return len(self.scale)
+
+    @property
+    def log_det(self) -> float:
+        """Log-Jacobian: what a log-density of z gains to become one of x."""
+        return 0.0 - self.scale.log().sum().item()
+
+    def apply(self, rows: Float[Tensor, "*batch columns"]) -> Float64[Tensor, "*batch columns"]:
+        """Return rows in units of the deviation, from the mean."""
+        x = rows.to(torch.float64)
+        return (x - self.location.to(x.device)) / self.scale.to(x.device)
+
+    def invert(self, z: Float[Tensor, "*batch columns"]) -> Float64[Tensor, "*batch columns"]:
+        """Return rows in the units of the table."""
+        z = z.to(torch.float64)
+        return z * self.scale.to(z.device) + self.location.to(z.device)
+
+    def select(self, indices: list[int]) -> "Standardisation":
+        """Return the map of some of the columns."""
+        return Standardisation(self.location[indices], self.scale[indices])
+
+
+class RunningMoments:
+    r"""Mean, deviation and range of columns that come in chunks.
+
+    Chunks are merged by their means and sums of squared deviations, so that nothing cancels:
+
+    .. math:: M = M_a + M_b + (\mu_b - \mu_a)^2 \frac{n_a n_b}{n_a + n_b}
+
+    Args:
+        columns: Number of columns.
+    """
+
+    def __init__(self, columns: int) -> None:
+        self.rows = 0
+        self.mean = torch.zeros(columns, dtype=torch.float64)
+        self.squares = torch.zeros(columns, dtype=torch.float64)
+        self.least = torch.full((columns,), torch.inf, dtype=torch.float64)
+        self.largest = torch.full((columns,), -torch.inf, dtype=torch.float64)
+
+    def update(self, rows: Float64[Tensor, "rows columns"]) -> None:
+        """Take in a chunk of rows, all finite."""
+        if not len(rows):
+            return
+        mean = rows.mean(0)
+        squares = (rows - mean).square().sum(0)
+        total = self.rows + len(rows)
+        shift = mean - self.mean
+        self.mean = self.mean + shift * (len(rows) / total)
+        self.squares = self.squares + squares + shift.square() * (self.rows * len(rows) / total)
+        self.least = torch.minimum(self.least, rows.amin(0))
+        self.largest = torch.maximum(self.largest, rows.amax(0))
+        self.rows = total
+
+    @property
+    def constant(self) -> Tensor:
+        """Which columns hold one value in all rows."""
+        return self.least == self.largest
+
+    def standardisation(self) -> Standardisation:
+        """Return mean and deviation of what was taken in; a constant column has scale 1."""
+        deviation = (self.squares / max(self.rows, 1)).sqrt()
+        still = self.constant | (deviation == 0)
+        return Standardisation(
+            torch.where(self.constant, self.least, self.mean), torch.where(still, 1.0, deviation)
+        )

@@ -1,0 +1,37 @@
+"""Files that are either whole or not there."""
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+
+@contextmanager
+def atomic_file(path: Path, *, overwrite: bool = True) -> Iterator[BinaryIO]:
+    """Open a file that takes its name only once it is written and on the disk.
+
+    It is written beside its place under a name of its own, and renamed at the end. Whoever looks
+    meanwhile, or after a crash, finds the file that was there before, or none.
+
+    Args:
+        path: Where the file will be.
+        overwrite: Whether it may replace one that exists.
+
+    Raises:
+        FileExistsError: If it exists and may not be replaced.
+    """
+    if not overwrite and path.exists():
+        raise FileExistsError(str(path))
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with part.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if not overwrite and path.exists():  # another process may have been faster
+            raise FileExistsError(str(path))
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,290 @@
+"""A flow with the columns and the units of its table."""
+
+import copy
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from jaxtyping import Float64
+from torch import Generator, Tensor
+
+from bnaf.data.columns import check_names
+from bnaf.data.standardisation import Standardisation
+from bnaf.data.tables import Table, check_types
+from bnaf.errors import DtypeError, SettingsError, ShapeError
+from bnaf.flows import Flow
+
+CHUNK_ROWS = 8192  # scored or drawn at a time, so that memory stays bounded
+
+
+class Model:
+    r"""Density of the rows of a table, in the units of the table.
+
+    The flow sees standardised columns; with :math:`z = (x - \mu) / \sigma`,
+
+    .. math:: \log p(x) = \log p_Z(z) - \sum_i \log \sigma_i
+
+    Columns that are given, rather than modelled, are standardised by their own moments and make
+    the context of the flow. Scores and samples are computed in float64, whatever the type of the
+    flow, and samples are drawn from generators of the model's own.
+
+    Args:
+        flow: The flow of the standardised rows.
+        columns: Names of the columns; x0, x1, ... by default.
+        standardisation: Location and scale of each column; rows are taken as they are by default.
+        types: Element types the columns have in the table, by NumPy's names.
+        given_columns: Names of the columns of the context; c0, c1, ... by default.
+        given_standardisation: Location and scale of each of these.
+        record: How the flow was trained: anything that JSON can hold.
+
+    Raises:
+        SettingsError: If names, types or scales do not agree with the flow.
+
+    Example:
+        >>> from bnaf import BNAF
+        >>> model = Model(BNAF(2), columns=["height", "weight"])
+        >>> model.log_prob(torch.zeros(7, 2)).shape
+        torch.Size([7])
+        >>> model.sample_table(3, seed=0).columns
+        ('height', 'weight')
+    """
+
+    def __init__(
+        self,
+        flow: Flow,
+        *,
+        columns: Sequence[str] | None = None,
+        standardisation: Standardisation | None = None,
+        types: Sequence[str] | None = None,
+        given_columns: Sequence[str] | None = None,
+        given_standardisation: Standardisation | None = None,
+        record: Mapping[str, Any] | None = None,
+    ) -> None:
+        features, given = flow.features, flow.context_features
+        self.flow = flow
+        self.columns = _names("columns", columns, features, "x")
+        self.standardisation = _scales("standardisation", standardisation, features)
+        self.types = tuple(types) if types is not None else ("float64",) * features
+        _agree("types", len(self.types), features)
+        check_types(self.types)
+        self.given_columns = _names("given_columns", given_columns, given, "c")
+        self.given_standardisation = _scales("given_standardisation", given_standardisation, given)
+        check_names([*self.columns, *self.given_columns])
+        self.record: dict[str, Any] = dict(record or {})
+
+    @property
+    def features(self) -> int:
+        """Number of columns that are modelled."""
+        return len(self.columns)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the flow is."""
+        return next(self.flow.parameters()).device
+
+    def to(
+        self, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+    ) -> "Model":
+        """Move the flow to a device or an element type, and return the model."""
+        self.flow.to(device=device, dtype=dtype)
+        return self
+
+    def log_prob(
+        self, rows: Tensor | Table, given: Tensor | Table | None = None
+    ) -> Float64[Tensor, "*batch"]:
+        """Return the log-density of each row, in nats and in the units of the table.
+
+        Gradients reach rows and given columns, not the weights.
+
+        Args:
+            rows: Rows in the units of the table. Of a table, columns are taken by name.
+            given: Given columns, one row per row or one for all; of a table ``rows`` they are
+                taken from there by default.
+
+        Raises:
+            ShapeError: If the number of columns is wrong, or given ones are missing or not wanted.
+            TableError: If a table lacks a column.
+        """
+        if given is None and self.given_columns and isinstance(rows, Table):
+            given = rows.select(self.given_columns)
+        flow = self._precise()
+        x = self._values(rows, self.columns, "rows")
+        context = self._context(given)
+        differentiable = x.requires_grad or (context is not None and context.requires_grad)
+        with torch.set_grad_enabled(differentiable and torch.is_grad_enabled()):
+            scores = _score(flow, self.standardisation.apply(x), context)
+            return (scores + self.standardisation.log_det).to(_device(rows))
+
+    def sample(
+        self,
+        count: int,
+        given: Tensor | Table | None = None,
+        *,
+        seed: int | None = None,
+        generator: Generator | None = None,
+        outside: str = "raise",
+    ) -> Float64[Tensor, "count *batch features"]:
+        """Draw rows, in the units of the table; torch's global generator is left alone.
+
+        Args:
+            count: How many rows, for each row of ``given``.
+            given: Given columns, where the model has some.
+            seed: Seed of the draw; a fresh one by default.
+            generator: Source of that seed, instead.
+            outside: What to do with draws of the base that have no pre-image, under a flow that is
+                not onto: "raise" or "redraw".
+
+        Raises:
+            ShapeError: If given columns are missing, not wanted or of the wrong number.
+            InversionError: If some draw has no pre-image and is not to be redrawn.
+        """
+        if seed is not None and generator is not None:
+            raise SettingsError("Expected a seed or a generator, got both; give one of them.")
+        if generator is not None:
+            draw = torch.randint(2**62, (), generator=generator, device=generator.device)
+            seed = int(draw.item())
+        flow, context = self._precise(), self._context(given)
+        with torch.no_grad(), private_draws(_device(flow), seed):
+            law = flow(context)
+            size = max(1, CHUNK_ROWS // max(1, law.batch_shape.numel()))
+            sizes = [min(size, count - start) for start in range(0, count, size)] or [0]
+            parts = [law.sample((part,), outside=outside) for part in sizes]
+        return self.standardisation.invert(torch.cat(parts)).to(self.device)
+
+    def sample_table(
+        self,
+        count: int,
+        given: Tensor | Table | None = None,
+        *,
+        seed: int | None = None,
+        generator: Generator | None = None,
+        outside: str = "raise",
+    ) -> Table:
+        """Draw rows as a table with the columns and types of the one that was fitted.
+
+        Args:
+            count: How many rows.
+            given: One row of given columns, where the model has some.
+            seed: Seed of the draw; a fresh one by default.
+            generator: Source of that seed, instead.
+            outside: As in :meth:`sample`.
+
+        Raises:
+            ShapeError: If there are several rows of given columns.
+        """
+        rows = self.sample(count, given, seed=seed, generator=generator, outside=outside)
+        if rows[:1].numel() > self.features:
+            raise ShapeError(
+                f"sample_table expects one row of given columns, got {tuple(rows.shape[1:-1])}; "
+                "use sample, which returns a tensor."
+            )
+        return Table(rows.reshape(count, self.features), self.columns, self.types)
+
+    def _precise(self) -> Flow:
+        """Return the flow in float64; a copy, so that its own type and mode stay."""
+        device = torch.device("cpu") if self.device.type == "mps" else self.device
+        return copy.deepcopy(self.flow).to(device, torch.float64).eval().requires_grad_(False)
+
+    def _context(self, given: Tensor | Table | None) -> Tensor | None:
+        if given is None:
+            if self.given_columns:
+                raise ShapeError(
+                    f"This model expects the given columns {', '.join(self.given_columns)}; "
+                    "call it with given=...."
+                )
+            return None
+        if not self.given_columns:
+            raise ShapeError("This model has no given columns; call it without given.")
+        values = self._values(given, self.given_columns, "given")
+        return self.given_standardisation.apply(values)
+
+    def _values(self, rows: object, columns: tuple[str, ...], name: str) -> Tensor:
+        """Return values of named columns in float64, beside the flow."""
+        if isinstance(rows, Table):
+            rows = rows.select(columns).rows
+        if not isinstance(rows, Tensor) or rows.is_complex():
+            raise DtypeError(
+                f"{name} must be a table or a tensor of real numbers, got "
+                f"{type(rows).__name__}; convert it with torch.as_tensor(...)."
+            )
+        if rows.dim() == 0 or rows.shape[-1] != len(columns):
+            raise ShapeError(
+                f"The model expects {len(columns)} columns ({', '.join(columns[:8])}) in the last "
+                f"dimension of {name}, got shape {tuple(rows.shape)}."
+            )
+        if self.device.type == "mps":
+            return rows.cpu().to(torch.float64)
+        return rows.to(self.device, torch.float64)
+
+    def __repr__(self) -> str:
+        given = f", given_columns={self.given_columns}" if self.given_columns else ""
+        return f"Model({type(self.flow).__name__}, columns={self.columns}{given})"
+
+
+@contextmanager
+def private_draws(device: torch.device, seed: int | None = None) -> Iterator[None]:
+    """Seed torch's generators for a while, and leave them as they were.
+
+    Args:
+        device: Where values are drawn.
+        seed: The seed; one of the system's by default.
+    """
+    seed = secrets.randbits(62) if seed is None else seed
+    cuda = device.type == "cuda"
+    with torch.random.fork_rng(devices=[device] if cuda else []):
+        torch.default_generator.manual_seed(seed)
+        if cuda:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+        yield
+
+
+def _score(flow: Flow, x: Tensor, context: Tensor | None) -> Tensor:
+    """Return log-densities of standardised rows, some rows at a time."""
+    if context is None or context.dim() == 1:
+        law = flow(context)
+        parts = [law.log_prob(part) for part in x.reshape(-1, flow.features).split(CHUNK_ROWS)]
+        return torch.cat(parts).reshape(x.shape[:-1])
+    try:
+        batch = torch.broadcast_shapes(x.shape[:-1], context.shape[:-1])
+    except RuntimeError:
+        raise ShapeError(
+            f"rows of shape {tuple(x.shape)} do not broadcast with given ones of shape "
+            f"{tuple(context.shape)}; give one row of them per row, or one."
+        ) from None
+    rows = x.expand(*batch, -1).reshape(-1, flow.features).split(CHUNK_ROWS)
+    contexts = context.expand(*batch, -1).reshape(-1, flow.context_features).split(CHUNK_ROWS)
+    parts = [flow(given).log_prob(part) for part, given in zip(rows, contexts, strict=True)]
+    return torch.cat(parts).reshape(batch)
+
+
+def _device(holder: object) -> torch.device:
+    if isinstance(holder, Tensor):
+        return holder.device
+    if isinstance(holder, Flow):
+        return next(holder.parameters()).device
+    return torch.device("cpu")
+
+
+def _names(
+    setting: str, names: Sequence[str] | None, features: int, letter: str
+) -> tuple[str, ...]:
+    if names is None:
+        return tuple(f"{letter}{index}" for index in range(features))
+    _agree(setting, len(names), features)
+    return tuple(names)
+
+
+def _scales(setting: str, scales: Standardisation | None, features: int) -> Standardisation:
+    scales = Standardisation.identity(features) if scales is None else scales
+    _agree(setting, scales.features, features)
+    return scales
+
+
+def _agree(setting: str, got: int, expected: int) -> None:
+    if got != expected:
+        raise SettingsError(
+            f"{setting} must have one entry per column of the flow ({expected}), got {got}."
+        )
