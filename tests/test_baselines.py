@@ -13,7 +13,7 @@ import bnaf
 from bnaf import InversionError, SettingsError, ShapeError
 from bnaf.baselines import Glow, Planar
 from bnaf.baselines.affine import ScaleTransform
-from bnaf.baselines.planar import PlanarTransform, Plane
+from bnaf.baselines.planar import PlanarTransform, Plane, constrain
 from bnaf.baselines.planar_inverse import solve_along
 
 
@@ -109,25 +109,30 @@ def test_roots_of_numbers_that_are_not_finite_are_refused():
         solve_along(torch.zeros(2), torch.tensor([1.0, torch.nan]))
 
 
+def planar(u, w, bias):
+    u_hat, room = constrain(u, w)
+    return PlanarTransform(Plane(u_hat, w, torch.tensor(bias).double(), room))
+
+
 @given(st.floats(-50, 50), st.floats(-50, 50), st.floats(-5, 5), st.floats(-5, 5))
 def test_planar_transforms_are_bijections_whatever_their_numbers(u1, u2, w1, w2):
     u, w = torch.tensor([u1, u2]).double(), torch.tensor([w1, w2]).double()
-    transform = PlanarTransform(Plane(u, w, torch.tensor(0.3).double()))
-    torch.testing.assert_close((w * transform.u_hat).sum() + 1, transform.room)
+    transform = planar(u, w, 0.3)
+    torch.testing.assert_close((w * transform.plane.u_hat).sum() + 1, transform.plane.room)
     x = torch.randn(20, 2).double()
     y, log_det = transform.call_and_ladj(x)
     assert log_det.isfinite().all()
     found = transform.inv(y)
-    rounding = 1e-13 * (1 + transform.u_hat.norm())
+    rounding = 1e-13 * (1 + transform.plane.u_hat.norm())
     assert ((transform(found) - y).abs() <= rounding).all()
 
 
 def test_a_planar_transform_without_push_is_the_identity():
     w = torch.randn(3).double()
-    transform = PlanarTransform(Plane(torch.zeros(3).double(), w, torch.tensor(0.0).double()))
+    transform = planar(torch.zeros(3).double(), w, 0.0)
     x = torch.randn(5, 3).double()
     torch.testing.assert_close(transform(x), x)
-    still = PlanarTransform(Plane(w, torch.zeros(3).double(), torch.tensor(1.0).double()))
+    still = planar(w, torch.zeros(3).double(), 1.0)
     assert still(x).isfinite().all()
     assert torch.equal(still.call_and_ladj(x)[1], torch.zeros(5).double())
 

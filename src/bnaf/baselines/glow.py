@@ -27,9 +27,9 @@ class Glow(Flow):
     of parameters and calling a flow changes nothing; :meth:`initialise` sets it from a batch, as
     the paper does. Log-scales of couplings are :math:`3 \tanh(\cdot / 3)`, where the authors' code
     has a sigmoid, so that a step can stretch as well as shrink and starts at the identity. The
-    networks have SiLU between layers in place of ReLU: their Hessians exist. A context, which the
-    paper does not have, is read by the networks and adds to actnorm, so that every feature feels
-    it.
+    networks have tanh between layers in place of ReLU: a hundred steps then train without blowing
+    up, and Hessians exist. A context, which the paper does not have, is read by the networks and
+    adds a scale and shift of its own to every step, so that every feature feels it.
 
     Args:
         features: Number of columns of a row.

@@ -26,9 +26,29 @@ SHIFT = math.log(math.e - 1)  # softplus of it is 1
 class Plane(NamedTuple):
     """Numbers of one planar transform, for all rows or, with a batch shape, for each."""
 
-    u: Float[Tensor, "*batch features"]
+    u_hat: Float[Tensor, "*batch features"]
     w: Float[Tensor, "*batch features"]
     bias: Float[Tensor, "*batch"]
+    room: Float[Tensor, "*batch"]
+    """1 + wᵀû, which must be above 0; kept apart because it may be tiny."""
+
+
+def constrain(
+    u: Float[Tensor, "*batch features"], w: Float[Tensor, "*batch features"]
+) -> tuple[Float[Tensor, "*batch features"], Float[Tensor, "*batch"]]:
+    r"""Return the vector that makes a planar transform a bijection, and :math:`1 + w^\top \hat u`.
+
+    .. math::
+        \hat u = u + (m(w^\top u) - w^\top u) \frac{w}{\|w\|^2}, \qquad
+        m(a) = -1 + \operatorname{softplus}(a + \log(e - 1))
+
+    Rezende and Mohamed (2015) have m without the constant, which reaches the same maps. With it
+    u = 0 is the identity, and :math:`\hat u` stays finite where w vanishes.
+    """
+    along = (w * u).sum(-1)
+    room = F.softplus(along + SHIFT)
+    square = w.square().sum(-1).clamp(min=torch.finfo(w.dtype).tiny)
+    return u + ((room - 1 - along) / square).unsqueeze(-1) * w, room
 
 
 class PlanarTransform(RowTransform):
@@ -38,44 +58,32 @@ class PlanarTransform(RowTransform):
         y = x + \hat u \tanh(w^\top x + b), \qquad
         \det J = 1 + (1 - \tanh^2(w^\top x + b)) \, w^\top \hat u
 
-    It is a bijection where :math:`w^\top \hat u > -1`, which is made so:
-
-    .. math::
-        \hat u = u + (m(w^\top u) - w^\top u) \frac{w}{\|w\|^2}, \qquad
-        m(a) = -1 + \operatorname{softplus}(a + \log(e - 1))
-
-    Rezende and Mohamed (2015) have m without the constant, which reaches the same maps. With it
-    u = 0 is the identity, and :math:`\hat u` stays finite where w vanishes.
-
     The inverse is one equation in one unknown per row: with :math:`a = w^\top x + b`,
     :math:`a + w^\top \hat u \tanh a = w^\top y + b`.
     """
 
     def __init__(self, plane: Plane) -> None:
         super().__init__()
-        u, w, self.bias = plane
-        along = (w * u).sum(-1)
-        self.room = F.softplus(along + SHIFT)  # 1 + wᵀû, kept apart: it may be tiny
-        square = w.square().sum(-1).clamp(min=torch.finfo(w.dtype).tiny)
-        self.u_hat = u + ((self.room - 1 - along) / square).unsqueeze(-1) * w
-        self.w = w
+        self.plane = plane
+
+    def _place(self, x: Rows) -> Float[Tensor, "..."]:
+        return (x * self.plane.w).sum(-1) + self.plane.bias
 
     def _log_det(self, bent: Float[Tensor, "..."]) -> LogDet:
         """Return log det J, given the tanh."""
-        square = bent.square()
-        return (square + (1 - square) * self.room).log()
+        return torch.lerp(self.plane.room, torch.ones_like(bent), bent.square()).log()
 
     def call_and_ladj(self, x: Rows) -> tuple[Rows, LogDet]:
-        bent = ((x * self.w).sum(-1) + self.bias).tanh()
-        return x + self.u_hat * bent.unsqueeze(-1), self._log_det(bent)
+        bent = self._place(x).tanh()
+        return torch.addcmul(x, self.plane.u_hat, bent.unsqueeze(-1)), self._log_det(bent)
 
     def invert(self, y: Rows, *, ladj: bool = False) -> Inversion:
-        inside = y.isfinite().all(-1)
-        target = (y * self.w).sum(-1) + self.bias
-        inside = inside.expand(target.shape) & target.isfinite()
+        target = self._place(y)
+        inside = target.isfinite() & y.isfinite().all(-1)
         target = torch.where(inside, target, 0.0)
-        bent = solve_along(target, self.room.expand(target.shape)).tanh()
-        return Inversion(y - self.u_hat * bent.unsqueeze(-1), self._log_det(bent), inside)
+        bent = solve_along(target, self.plane.room.expand(target.shape)).tanh()
+        x = torch.addcmul(y, self.plane.u_hat, bent.unsqueeze(-1), value=-1)
+        return Inversion(x, self._log_det(bent), inside)
 
 
 class Planar(Flow):
@@ -174,6 +182,7 @@ class Planar(Flow):
             assert self.conditioner is not None
             numbers = self.conditioner(context).unflatten(-1, (self._settings["transforms"], -1))
             numbers = numbers.movedim(-2, 0)
-        sizes = [self.features, self.features, 1]
-        pieces = (part.split(sizes, -1) for part in numbers.unbind())
-        return [Plane(u, w, bias.squeeze(-1)) for u, w, bias in pieces]
+        u, w, bias = numbers.split([self.features, self.features, 1], -1)
+        u_hat, room = constrain(u, w)
+        parts = (u_hat, w, bias.squeeze(-1), room)
+        return [Plane(*plane) for plane in zip(*(part.unbind() for part in parts), strict=True)]
