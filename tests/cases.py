@@ -6,8 +6,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bnaf import BNAF, Flow
+from bnaf import BNAF, Flow, FlowDistribution
 from bnaf.baselines import Glow, Planar
+from bnaf.transforms import RowTransform
 
 FEATURES = 3
 CONTEXT_FEATURES = 2
@@ -25,6 +26,11 @@ def _paper(**settings) -> Callable[..., Flow]:
         return BNAF.paper(features, context_features, **{"transforms": 2, "width": 4, **settings})
 
     return build
+
+
+def closed_form(law: FlowDistribution) -> RowTransform:
+    """The side of a law that needs no numerical inverse."""
+    return law.transform if law.direction == "density" else law.transform.inv
 
 
 def _baseline(kind: type[Flow], **settings) -> Callable[..., Flow]:
@@ -60,9 +66,10 @@ BASELINES: dict[str, Callable[..., Flow]] = {
     "planar_sampling": _baseline(Planar, transforms=4, direction="sampling"),
 }
 FLOWS = {**BNAF_FLOWS, **BASELINES}
-ONTO = [name for name in FLOWS if not name.startswith("paper")]
-DENSITY = [name for name in FLOWS if not name.endswith("sampling")]
-SAMPLING = [name for name in FLOWS if name.endswith("sampling")]
+_LAWS = {name: make()() for name, make in FLOWS.items()}
+DENSITY = [name for name, law in _LAWS.items() if law.direction == "density"]
+SAMPLING = [name for name, law in _LAWS.items() if law.direction == "sampling"]
+ONTO = [name for name, law in _LAWS.items() if closed_form(law).onto]
 SMOOTH = [name for name in DENSITY if name != "leaky_relu"]
 
 

@@ -13,6 +13,7 @@ from cases import (
     SAMPLING,
     SMOOTH,
     build,
+    closed_form,
     idle_weights,
 )
 from torch.func import hessian, jacfwd, jacrev, vmap
@@ -20,11 +21,6 @@ from torch.func import hessian, jacfwd, jacrev, vmap
 every_flow = pytest.mark.parametrize("name", FLOWS)
 density_flows = pytest.mark.parametrize("name", DENSITY)
 sampling_flows = pytest.mark.parametrize("name", SAMPLING)
-
-
-def closed_form(law):
-    """The side of a law that needs no numerical inverse."""
-    return law.transform if law.direction == "density" else law.transform.inv
 
 
 @every_flow
@@ -92,8 +88,10 @@ def test_context_broadcasts_against_rows(case, context_batch, row_batch):
 
 
 @every_flow
-@pytest.mark.parametrize("conditional", [True])
-def test_every_output_feels_the_context(case):
+@pytest.mark.parametrize("features", [1, FEATURES])
+def test_every_output_feels_the_context(name, features):
+    case = build(name, True, features)
+
     def outputs(context):
         return closed_form(case.flow(context))(x)
 

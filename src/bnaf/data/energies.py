@@ -58,7 +58,7 @@ class Energy:
     def coverage(self, z: Points) -> dict[str, float]:
         """Return the share of points in each region, to stand beside ``masses``."""
         counts = torch.bincount(self.region(z).flatten(), minlength=len(self.regions))
-        shares = (counts / max(1, counts.sum().item())).tolist()
+        shares = (counts.double() / max(1, counts.sum().item())).tolist()
         return dict(zip(self.regions, shares, strict=True))
 
 
