@@ -24,7 +24,6 @@ TEST_ROWS = 100_000
 SHOWN_ROWS = 5_000
 LIMIT = 4.5  # the figures show the square [-LIMIT, LIMIT] in both features
 PIXELS = 240
-ENTROPY = {"8gaussians": 2.8319, "checkerboard": math.log(32)}  # nats: the least there is
 
 
 def read_arguments() -> argparse.Namespace:
@@ -117,8 +116,8 @@ def main() -> None:
     print(f"trained in {time.perf_counter() - start:.0f} s")
     nll, error = mean_nll(flow, draw_toy(arguments.data, TEST_ROWS))
     print(f"negative log-likelihood of {TEST_ROWS:,} fresh points: {nll:.4f} ± {error:.4f} nats")
-    if arguments.data in ENTROPY:
-        print(f"entropy of the data, the least there is: {ENTROPY[arguments.data]:.4f} nats")
+    entropy = TOY_DATA[arguments.data].entropy()
+    print(f"entropy of the data, the least there is: {entropy:.4f} nats")
     path = arguments.out / "density.png"
     write_figure(draw_figure(flow, arguments.data), path)
     print(f"wrote {path}: data, samples and density")

@@ -6,7 +6,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bnaf import BNAF, Flow
+from bnaf import BNAF, Flow, FlowDistribution
+from bnaf.baselines import Glow, Planar
+from bnaf.transforms import RowTransform
 
 FEATURES = 3
 CONTEXT_FEATURES = 2
@@ -26,7 +28,19 @@ def _paper(**settings) -> Callable[..., Flow]:
     return build
 
 
-FLOWS: dict[str, Callable[..., Flow]] = {
+def closed_form(law: FlowDistribution) -> RowTransform:
+    """The side of a law that needs no numerical inverse."""
+    return law.transform if law.direction == "density" else law.transform.inv
+
+
+def _baseline(kind: type[Flow], **settings) -> Callable[..., Flow]:
+    def build(features: int = FEATURES, context_features: int = 0) -> Flow:
+        return kind(features, context_features, **settings)
+
+    return build
+
+
+BNAF_FLOWS: dict[str, Callable[..., Flow]] = {
     "bnaf": _bnaf(),
     "leaky_relu": _bnaf(activation="leaky_relu", transforms=2),
     "plain_residual": _bnaf(residual="normal", transforms=2),
@@ -43,9 +57,19 @@ FLOWS: dict[str, Callable[..., Flow]] = {
     "sampling": _bnaf(direction="sampling", transforms=2),
     "paper_sampling": _paper(direction="sampling"),
 }
-ONTO = [name for name in FLOWS if not name.startswith("paper")]
-DENSITY = [name for name in FLOWS if not name.endswith("sampling")]
-SAMPLING = [name for name in FLOWS if name.endswith("sampling")]
+BASELINES: dict[str, Callable[..., Flow]] = {
+    "glow": _baseline(Glow, transforms=3, width=6),
+    "glow_one_step": _baseline(Glow, transforms=1, width=6, hidden_layers=1),
+    "glow_sampling": _baseline(Glow, transforms=2, width=6, direction="sampling"),
+    "planar": _baseline(Planar, transforms=8),
+    "planar_context_network": _baseline(Planar, transforms=2, context_layers=1, context_width=6),
+    "planar_sampling": _baseline(Planar, transforms=4, direction="sampling"),
+}
+FLOWS = {**BNAF_FLOWS, **BASELINES}
+_LAWS = {name: make()() for name, make in FLOWS.items()}
+DENSITY = [name for name, law in _LAWS.items() if law.direction == "density"]
+SAMPLING = [name for name, law in _LAWS.items() if law.direction == "sampling"]
+ONTO = [name for name, law in _LAWS.items() if closed_form(law).onto]
 SMOOTH = [name for name in DENSITY if name != "leaky_relu"]
 
 
@@ -66,11 +90,19 @@ def build(name: str, conditional: bool, features: int = FEATURES) -> Case:
     return Case(flow, context)
 
 
+def idle_weights(flow: Flow) -> int:
+    """Return how many weights get no gradient although they act."""
+    if not isinstance(flow, BNAF):
+        return 0
+    # the first layer has one column per feature: on feature 0 its weight and norm cancel
+    return flow.settings["transforms"] * flow.networks.layers[0].out_block
+
+
 def randomise(flow: Flow, scale: float = 0.7) -> None:
     """Draw all parameters of order one: faults hide at initialisation."""
     with torch.no_grad():
         for name, parameter in flow.named_parameters():
-            fan_in = (
-                parameter.shape[1] if name.startswith("conditioner") and parameter.dim() > 1 else 1
-            )
+            # the weights of block networks are normalised; all others count their inputs last
+            normalised = name.startswith("networks.") or parameter.dim() < 2
+            fan_in = 1 if normalised else max(1, parameter.shape[-1])
             parameter.normal_(std=scale / fan_in**0.5)

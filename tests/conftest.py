@@ -1,6 +1,6 @@
 import pytest
 import torch
-from cases import build
+from cases import BASELINES, build
 from hypothesis import settings
 
 from bnaf import native
@@ -9,15 +9,28 @@ settings.register_profile("bnaf", deadline=None, max_examples=25, derandomize=Tr
 settings.load_profile("bnaf")
 
 
+def pytest_collection_modifyitems(items):
+    """Run the flows that have no kernels once, not with and without."""
+    items[:] = [
+        item
+        for item in items
+        if not (
+            (spec := getattr(item, "callspec", None))
+            and spec.params.get("name") in BASELINES
+            and spec.params.get("conditional") == "plain"
+        )
+    ]
+
+
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(0)
 
 
 @pytest.fixture(params=["kernels", "plain", "context"])
-def conditional(request):
+def conditional(request, name):
     """Whether the case has a context; those without run with and without the kernels."""
-    if request.param == "kernels" and not native.available():
+    if request.param == "kernels" and not native.available() and name not in BASELINES:
         pytest.skip("the kernels are not compiled: python -m bnaf.native says why")
     if request.param == "plain":
         with native.disabled():

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from cases import build
+from cases import BASELINES, build
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -124,7 +124,9 @@ def grid(points: int, reach: float) -> tuple[torch.Tensor, torch.Tensor]:
     return t.sinh(), t.cosh() * (t[1] - t[0])
 
 
-@pytest.mark.parametrize("name", ["bnaf", "leaky_relu", "plain_residual", "random_order"])
+@pytest.mark.parametrize(
+    "name", ["bnaf", "leaky_relu", "plain_residual", "random_order", *BASELINES]
+)
 def test_the_density_integrates_to_one_in_one_dimension(name, conditional):
     case = build(name, conditional, features=1)
     x, weight = grid(1_600_001, 1e6)  # the density of a LeakyReLU flow jumps
@@ -133,7 +135,7 @@ def test_the_density_integrates_to_one_in_one_dimension(name, conditional):
     assert abs((density * weight).sum().item() - 1) < 1e-4
 
 
-@pytest.mark.parametrize("name", ["bnaf", "plain_residual", "random_order"])
+@pytest.mark.parametrize("name", ["bnaf", "plain_residual", "random_order", *BASELINES])
 def test_the_density_integrates_to_one_in_two_dimensions(name, conditional):
     case = build(name, conditional, features=2)
     t, weight = grid(1201, 1e6)

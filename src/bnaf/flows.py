@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from bnaf.activations import activation_named
 from bnaf.autoregressive import BlockAutoregressiveTransform
+from bnaf.checks import one_of, whole, widths_of
 from bnaf.conditioner import Conditioner
 from bnaf.distributions import FlowDistribution, StandardNormal, check_rows
-from bnaf.errors import SettingsError, ShapeError
+from bnaf.errors import ShapeError
 from bnaf.layers import BlockNetworks
 from bnaf.published import read_published
 from bnaf.transforms import InverseTransform, RowTransform
@@ -98,7 +99,7 @@ class Flow(nn.Module, ABC):
             draws: Number of draws of the base, per context.
             context: Conditioning rows, for a flow that takes them.
         """
-        _positive("draws", draws)
+        whole("draws", draws)
         with torch.no_grad():
             law = self(context)
             if law.onto:
@@ -164,28 +165,29 @@ class BNAF(Flow):
         context_width: int = 64,
         init: str = "published",
     ) -> None:
-        super().__init__(
-            _positive("features", features),
-            _positive("context_features", context_features, least=0),
-        )
-        widths = _widths(width, _positive("hidden_layers", hidden_layers, least=0))
+        features = whole("features", features)
+        context_features = whole("context_features", context_features, least=0)
+        transforms = whole("transforms", transforms)
+        hidden_layers = whole("hidden_layers", hidden_layers, least=0)
+        super().__init__(features, context_features)
+        widths = widths_of(width, hidden_layers)
         self._settings: dict[str, Any] = {
             "features": features,
             "context_features": context_features,
-            "transforms": _positive("transforms", transforms),
+            "transforms": transforms,
             "hidden_layers": hidden_layers,
-            "width": width if isinstance(width, int) else list(widths),
+            "width": widths if isinstance(width, Sequence) else whole("width", width),
             "activation": activation,
-            "residual": _one_of("residual", residual, RESIDUALS),
-            "direction": _one_of("direction", direction, DIRECTIONS),
-            "permutation": _one_of("permutation", permutation, PERMUTATIONS),
-            "permutation_seed": _positive("permutation_seed", permutation_seed, least=0),
+            "residual": one_of("residual", residual, RESIDUALS),
+            "direction": one_of("direction", direction, DIRECTIONS),
+            "permutation": one_of("permutation", permutation, PERMUTATIONS),
+            "permutation_seed": whole("permutation_seed", permutation_seed, least=0),
             "last_residual": last_residual,
             "bounded_gate": bounded_gate,
             "leak": leak,
-            "context_layers": _positive("context_layers", context_layers, least=0),
-            "context_width": _positive("context_width", context_width),
-            "init": _one_of("init", init, INITS),
+            "context_layers": whole("context_layers", context_layers, least=0),
+            "context_width": whole("context_width", context_width),
+            "init": one_of("init", init, INITS),
         }
         self.activation = activation_named(activation, leak)
         self.networks = BlockNetworks(
@@ -335,33 +337,6 @@ class BNAF(Flow):
         if self.gates is None or not self._settings["bounded_gate"]:
             return self.gates
         return GATE_LIMIT * (self.gates / GATE_LIMIT).tanh()
-
-
-def _positive(name: str, value: int, least: int = 1) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise SettingsError(f"{name} must be a whole number of at least {least}, got {value!r}.")
-    return value
-
-
-def _one_of(name: str, value: str | None, allowed: Sequence[str | None]) -> str | None:
-    if value not in allowed:
-        listed = ", ".join(map(repr, allowed))
-        raise SettingsError(f"{name} must be one of {listed}, got {value!r}.")
-    return value
-
-
-def _widths(width: int | Sequence[int], hidden_layers: int) -> list[int]:
-    if not isinstance(width, int | Sequence):
-        raise SettingsError(
-            f"width must be a whole number or one per hidden layer, got {width!r}."
-        )
-    widths = [width] * hidden_layers if isinstance(width, int) else list(width)
-    if len(widths) != hidden_layers:
-        raise SettingsError(
-            f"width must be a number or one number per hidden layer ({hidden_layers}), "
-            f"got {len(widths)}: {widths}."
-        )
-    return [_positive("width", value) for value in widths]
 
 
 def _orders(features: int, transforms: int, permutation: str | None, seed: int) -> Tensor:

@@ -7,6 +7,8 @@ from bnaf.flows import Flow
 
 FLOWS = {
     "bnaf": "bnaf.flows:BNAF",
+    "glow": "bnaf.baselines.glow:Glow",
+    "planar": "bnaf.baselines.planar:Planar",
 }
 """Module and class of each flow, imported on first use."""
 
