@@ -91,15 +91,16 @@ class BlockAutoregressiveTransform(RowTransform):
 
     def call_and_ladj(self, x: Rows) -> tuple[Rows, LogDet]:
         if self._by_kernel(x):
+            rows = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
             y, log_det = native.propagate(
                 self._plain,
                 self._stack(),
-                x.reshape(-1, x.shape[-1]),
+                rows,
                 self.weights.log_slope,
                 self.gates,
                 self.weights.flat(),
             )
-            return y.view(x.shape), log_det.view(x.shape[:-1])
+            return (y, log_det) if x is rows else (y.view(x.shape), log_det.view(x.shape[:-1]))
         columns, batch, contexts = self._flatten(x)
         y, log_det = self._forward(columns, contexts)
         return y.t().reshape(*batch, len(y)), log_det.reshape(batch)
@@ -212,7 +213,7 @@ class BlockAutoregressiveTransform(RowTransform):
         if self.contexts is not None or not x.numel():
             return False
         shallow = len(self.weights.matrices) < RESCALE_EVERY
-        return shallow and native.serves(x, self.weights.log_slope)
+        return shallow and native.serves(x)
 
     def _plain(
         self, x: Tensor, log_slope: Tensor, gates: Tensor, *flat: Tensor

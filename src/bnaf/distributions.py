@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Independent, Normal, constraints
 
 from bnaf.errors import DtypeError, InversionError, SettingsError, ShapeError
+from bnaf.ops import traced
 from bnaf.transforms import InverseTransform, RowTransform, reached
 
 MAX_REDRAWS = 1000
@@ -39,7 +40,7 @@ class FlowDistribution(Distribution):
     has_rsample = True
 
     def __init__(
-        self, transform: RowTransform, base: Distribution, batch_shape: Sequence[int] = ()
+        self, transform: RowTransform, base: "StandardNormal", batch_shape: Sequence[int] = ()
     ) -> None:
         self.transform, self.base = transform, base
         super().__init__(torch.Size(batch_shape), base.event_shape, validate_args=False)
@@ -51,15 +52,21 @@ class FlowDistribution(Distribution):
 
     def log_prob(self, value: Tensor) -> Float[Tensor, "..."]:
         """Return the log-density of each row, in nats."""
-        self._check(value)
-        value = value.expand(*torch.broadcast_shapes(value.shape[:-1], self.batch_shape), -1)
-        finite = value.isfinite().all(-1)
-        value = torch.where(finite.unsqueeze(-1), value, 0.0)
+        value = self._checked(value)
+        finite = value.isfinite()
+        if value.device.type == "cpu" and not traced() and finite.all():
+            return self._log_prob(value)  # the usual case, in fewer operations
+        finite = finite.all(-1)
+        log_prob = self._log_prob(torch.where(finite.unsqueeze(-1), value, 0.0))
+        return torch.where(finite, log_prob, -torch.inf)
+
+    def _log_prob(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """Return the log-density of finite rows."""
         if isinstance(self.transform, InverseTransform):
-            z, log_det, inside = self.transform.forward.invert(value, ladj=True)
-            return torch.where(finite & inside, self.base.log_prob(z) - log_det, -torch.inf)
-        z, log_det = self.transform.call_and_ladj(value)
-        return torch.where(finite, self.base.log_prob(z) + log_det, -torch.inf)
+            z, log_det, inside = self.transform.forward.invert(x, ladj=True)
+            return torch.where(inside, self.base.log_prob(z) - log_det, -torch.inf)
+        z, log_det = self.transform.call_and_ladj(x)
+        return self.base.log_prob(z) + log_det
 
     def sample(
         self,
@@ -146,18 +153,19 @@ class FlowDistribution(Distribution):
     def _draw_base(self, sample_shape: Any) -> Tensor:
         return self.base.rsample((*torch.Size(sample_shape), *self.batch_shape))
 
-    def _check(self, value: Tensor) -> None:
-        check_rows(value, self.features, self._reference(), "x")
+    def _checked(self, value: Tensor) -> Tensor:
+        """Return rows that fit the law, one for each context."""
+        check_rows(value, self.features, self.base.like, "x")
+        if not self.batch_shape:
+            return value
         try:
-            torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
+            batch = torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
         except RuntimeError:
             raise ShapeError(
                 f"x of shape {tuple(value.shape)} does not broadcast with the context, whose "
                 f"batch shape is {tuple(self.batch_shape)}; give one row per context, or one."
             ) from None
-
-    def _reference(self) -> Tensor:
-        return self.base.mean
+        return value.expand(*batch, -1)
 
     def __repr__(self) -> str:
         return (
@@ -166,17 +174,46 @@ class FlowDistribution(Distribution):
         )
 
 
-class StandardNormal(Independent[Normal]):
-    """Standard normal law of rows, with the dtype and device of a tensor."""
+class StandardNormal(Distribution):
+    """Standard normal law of rows, with the dtype and device of a tensor.
+
+    Args:
+        features: Number of columns of a row.
+        like: A tensor of the type and on the device wanted.
+    """
+
+    arg_constraints: dict[str, constraints.Constraint] = {}  # noqa: RUF012
+    support = constraints.real_vector
+    has_rsample = True
 
     def __init__(self, features: int, like: Float[Tensor, "*any"]) -> None:
-        zeros = like.new_zeros(features)
-        normal = Normal(zeros, torch.ones_like(zeros), validate_args=False)
-        super().__init__(normal, 1, validate_args=False)
+        self.like = like
+        super().__init__(torch.Size(()), torch.Size((features,)), validate_args=False)
+
+    @property
+    def mean(self) -> Float[Tensor, " features"]:
+        """Zeros."""
+        return self.like.new_zeros(self.event_shape)
+
+    @property
+    def variance(self) -> Float[Tensor, " features"]:
+        """Ones."""
+        return self.like.new_ones(self.event_shape)
+
+    def rsample(self, sample_shape: Any = torch.Size()) -> Float[Tensor, "..."]:  # noqa: B008
+        shape = (*torch.Size(sample_shape), *self.event_shape)
+        return torch.randn(shape, dtype=self.like.dtype, device=self.like.device)
 
     def log_prob(self, value: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         features = value.shape[-1]
         return -0.5 * (value.square().sum(-1) + features * math.log(2 * math.pi))
+
+    def entropy(self) -> Float[Tensor, ""]:
+        return self.like.new_tensor(0.5 * self.event_shape[0] * (1 + math.log(2 * math.pi)))
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Distribution:
+        normal = Normal(self.mean, self.variance, validate_args=False)
+        return Independent(normal.expand((*batch_shape, *self.event_shape)), 1)
 
 
 def check_rows(rows: object, features: int, like: Tensor, name: str) -> None:

@@ -57,7 +57,7 @@ def normalise_stack(
     def plain(*tensors: Tensor) -> tuple[Tensor, ...]:
         return _normalise_stack(blocks, tensors[:depth], tensors[depth:], positions)
 
-    if native.serves(*weights, *log_gains):
+    if native.serves(weights[0]):
         return native.normalise(plain, blocks, weights, log_gains)
     return plain(*weights, *log_gains)
 

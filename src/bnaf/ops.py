@@ -103,6 +103,11 @@ def log_row_norm(
     return 0.5 * (shift + (on_blocks + below).log())
 
 
+def traced() -> bool:
+    """Tell whether the values of tensors are out of reach: under torch.compile or torch.func."""
+    return torch.compiler.is_compiling() or transformed()
+
+
 def transformed() -> bool:
     """Tell whether a transform of torch.func, or forward-mode autograd, is at work."""
     level = torch.autograd.forward_ad._current_level

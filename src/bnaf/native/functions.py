@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bnaf.native.build import available
-from bnaf.ops import differentiable_gradient, transformed
+from bnaf.ops import differentiable_gradient, traced
 
 RESIDUALS = {None: 0, "normal": 1, "gated": 2}
 ACTIVATIONS = {"Tanh": 0, "LeakyTanh": 1, "LeakyReLU": 2}
@@ -28,6 +28,7 @@ class Stack(NamedTuple):
     """Order of the features before each network but the first; may be empty."""
 
 
+_DTYPES = (torch.float32, torch.float64)
 _enabled = True
 
 
@@ -46,12 +47,8 @@ def serves(*tensors: Tensor) -> bool:
     """Tell whether the kernels can compute with these tensors, here and now."""
     return (
         _enabled
-        and not torch.compiler.is_compiling()
-        and not transformed()
-        and all(
-            tensor.device.type == "cpu" and tensor.dtype in (torch.float32, torch.float64)
-            for tensor in tensors
-        )
+        and all(tensor.dtype in _DTYPES and tensor.device.type == "cpu" for tensor in tensors)
+        and not traced()
         and available()
     )
 
@@ -78,7 +75,7 @@ class _Normalisation(torch.autograd.Function):
     def forward(ctx: Any, plain: Any, blocks: list[int], *inputs: Tensor) -> Any:
         depth = len(inputs) // 2
         inputs = tuple(tensor.contiguous() for tensor in inputs)
-        results = torch.ops.bnaf.normalise(inputs[:depth], inputs[depth:], blocks)
+        results = torch.ops.bnaf.normalise.default(inputs[:depth], inputs[depth:], blocks)
         ctx.plain, ctx.depth = plain, depth
         ctx.save_for_backward(*inputs, *results)
         ctx.set_materialize_grads(False)
@@ -105,7 +102,7 @@ class _Normalisation(torch.autograd.Function):
             arrived.append(_dense(matrix, results[3 * layer]))
             arrived.append(results[-1].new_empty(0) if averages is None else averages.contiguous())
         arrived.append(_dense(grads[-1], results[-1].squeeze(-1)))
-        found = torch.ops.bnaf.normalise_backward(
+        found = torch.ops.bnaf.normalise_backward.default(
             inputs[:depth], inputs[depth:], list(results), arrived
         )
         return None, None, *found[0::2], *found[1::2]
@@ -134,7 +131,7 @@ def propagate(
         tensor.requires_grad for tensor in (x, log_slope, gates, *weights)
     ):
         return _Propagation.apply(plain, stack, x, log_slope, gates, *weights)  # type: ignore[no-any-return, no-untyped-call]
-    y, log_det, _ = torch.ops.bnaf.forward(
+    y, log_det, _ = torch.ops.bnaf.forward.default(
         x.contiguous(), *_arguments(stack, log_slope, gates, weights), False
     )
     return y, log_det
@@ -145,7 +142,7 @@ class _Propagation(torch.autograd.Function):
     def forward(ctx: Any, plain: Any, stack: Stack, *inputs: Tensor) -> Any:
         x, log_slope, gates, *weights = (tensor.contiguous() for tensor in inputs)
         arguments = _arguments(stack, log_slope, gates, weights)
-        y, log_det, kept = torch.ops.bnaf.forward(x, *arguments, True)
+        y, log_det, kept = torch.ops.bnaf.forward.default(x, *arguments, True)
         ctx.plain, ctx.stack, ctx.count = plain, stack, len(inputs)
         ctx.save_for_backward(x, log_slope, gates, *weights, *kept)
         return y, log_det
@@ -159,7 +156,7 @@ class _Propagation(torch.autograd.Function):
             return None, None, *differentiable_gradient(ctx.plain, inputs, needed, grads)
         _, log_slope, gates, *weights = inputs
         arguments = _arguments(ctx.stack, log_slope, gates, weights)
-        found = torch.ops.bnaf.backward(
+        found = torch.ops.bnaf.backward.default(
             list(kept), *arguments, grad_y.contiguous(), grad_log_det.contiguous()
         )
         found[2] = found[2][: len(gates)]
@@ -181,7 +178,7 @@ def invert(
     """Return pre-images of rows, which rows have one, and which iterations ended."""
     gates = y.new_empty(0) if gates is None else gates
     arguments = _arguments(stack, log_slope, gates, weights)
-    return torch.ops.bnaf.inverse(y.contiguous(), *arguments)  # type: ignore[no-any-return]
+    return torch.ops.bnaf.inverse.default(y.contiguous(), *arguments)  # type: ignore[no-any-return]
 
 
 def _arguments(
