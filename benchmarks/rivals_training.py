@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from rivals_sampling import make_flowjax_law
+from sampling import make_flowjax_law
 from shared import Network, draw_rows
 from steps import CLIP_NORM, LEARNING_RATE, Build, Step, build_bnaf, build_mlp, run, torch_step
 
@@ -105,8 +105,8 @@ def build_flowjax(network: Network, batch: int) -> Step:
 
 CONTESTANTS: dict[str, Build] = {
     "mlp": build_mlp,
-    "bnaf": build_bnaf,
-    "bnaf compiled": partial(build_bnaf, compiled=True),
+    "bnaf": partial(build_bnaf, mode="native"),
+    "bnaf plain": build_bnaf,
     "numpyro": build_numpyro,
     "pyro": build_pyro,
     "flowjax": build_flowjax,

@@ -8,6 +8,7 @@ from argparse import ArgumentParser
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,6 +47,19 @@ def draw_rows(rows: int, features: int) -> Any:
     import numpy as np
 
     return np.random.default_rng(0).standard_normal((rows, features), dtype=np.float32)
+
+
+def make_mlp(network: Network) -> Any:
+    """Return the floor: dense tanh MLPs of the same layer widths, one after another."""
+    from torch import nn
+
+    units = [1, *[network.width] * network.hidden_layers, 1]
+    layers: list[nn.Module] = []
+    for _ in range(network.transforms):
+        for pair in pairwise(network.features * per_feature for per_feature in units):
+            layers += [nn.Linear(*pair), nn.Tanh()]
+        layers.pop()
+    return nn.Sequential(*layers)
 
 
 def use_two_threads() -> None:

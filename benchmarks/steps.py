@@ -8,13 +8,13 @@ them.
 import gc
 import math
 from collections.abc import Callable, Iterable
-from itertools import pairwise, product
+from itertools import product
 from statistics import median
 from time import perf_counter
 from typing import Any
 
 import shared
-from shared import NETWORKS, Network, Record, draw_rows
+from shared import NETWORKS, Network, Record, draw_rows, make_mlp
 
 CLIP_NORM = 0.1
 LEARNING_RATE = 1e-6  # too small to move the weights: every step times the same network
@@ -45,15 +45,8 @@ def torch_step(loss: Callable[[], Any], parameters: Iterable[Any]) -> Step:
 def build_mlp(network: Network, batch: int) -> Step:
     """Build the floor: dense tanh MLPs of the same layer widths, one after another."""
     import torch
-    from torch import nn
 
-    units = [1, *[network.width] * network.hidden_layers, 1]
-    layers: list[nn.Module] = []
-    for _ in range(network.transforms):
-        for pair in pairwise(network.features * per_feature for per_feature in units):
-            layers += [nn.Linear(*pair), nn.Tanh()]
-        layers.pop()
-    mlp, x = nn.Sequential(*layers), torch.from_numpy(draw_rows(batch, network.features))
+    mlp, x = make_mlp(network), torch.from_numpy(draw_rows(batch, network.features))
     return torch_step(lambda: 0.5 * mlp(x).square().sum(-1).mean(), mlp.parameters())
 
 

@@ -52,7 +52,7 @@ def test_outside_its_range_the_sampling_direction_has_no_density():
     log_prob = flow().log_prob(torch.cat([x, inside]).requires_grad_())
     assert (log_prob[:2] == -torch.inf).all()
     assert log_prob[2:].isfinite().all()
-    (grad,) = torch.autograd.grad(log_prob[2:].sum(), flow.networks.layers[0].bias)
+    (grad,) = torch.autograd.grad(log_prob[2:].sum(), flow.networks.bias)
     assert grad.isfinite().all()
 
 

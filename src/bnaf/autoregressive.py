@@ -40,6 +40,7 @@ class BlockAutoregressiveTransform(RowTransform):
 
     Args:
         weights: Normalised weights of the networks.
+        blocks: Units per feature of every layer, inputs and outputs included.
         activation: What stands between their layers.
         residuals: Per network "gated", "normal" (f(x) + x) or ``None``.
         gates: The scalars g of the gated residuals, which come first.
@@ -51,6 +52,7 @@ class BlockAutoregressiveTransform(RowTransform):
     def __init__(
         self,
         weights: StackWeights,
+        blocks: Sequence[int],
         activation: Activation,
         *,
         residuals: Sequence[str | None],
@@ -60,14 +62,14 @@ class BlockAutoregressiveTransform(RowTransform):
         context_batch: Sequence[int] = (),
     ) -> None:
         super().__init__()
-        self.weights, self.activation = weights, activation
+        self.weights, self.blocks, self.activation = weights, list(blocks), activation
         self.residuals, self.gates, self.orders = tuple(residuals), gates, orders
         self.contexts, self.context_batch = contexts, torch.Size(context_batch)
 
     @property
     def onto(self) -> bool:
         """Whether every row has a pre-image: with residuals, or an activation without bounds."""
-        shallow = len(self.weights.matrices) == 1
+        shallow = len(self.blocks) == 2
         return not self.activation.bounded or shallow or None not in self.residuals
 
     @property
@@ -80,6 +82,7 @@ class BlockAutoregressiveTransform(RowTransform):
             parts.append(
                 BlockAutoregressiveTransform(
                     self.weights.network(index),
+                    self.blocks,
                     self.activation,
                     residuals=[residual],
                     gates=self.gates[index : index + 1] if residual == "gated" else None,  # type: ignore[index]
@@ -96,9 +99,8 @@ class BlockAutoregressiveTransform(RowTransform):
                 self._plain,
                 self._stack(),
                 rows,
-                self.weights.log_slope,
                 self.gates,
-                self.weights.flat(),
+                self.weights,
             )
             return (y, log_det) if x is rows else (y.view(x.shape), log_det.view(x.shape[:-1]))
         columns, batch, contexts = self._flatten(x)
@@ -110,7 +112,7 @@ class BlockAutoregressiveTransform(RowTransform):
     ) -> tuple[Columns, Float[Tensor, " rows"]]:
         """Return outputs and log-determinants by plain torch."""
         log_det = x.new_zeros(())
-        for index, network in enumerate(self.weights.networks()):
+        for index, network in enumerate(self.weights.networks(self.blocks)):
             if index and self.orders is not None:
                 x = reorder(x, self.orders[index - 1])
             y, log_slope = propagate(
@@ -156,12 +158,10 @@ class BlockAutoregressiveTransform(RowTransform):
     ) -> tuple[Columns, Bool[Tensor, " rows"]]:
         """Return pre-images, and which rows have one."""
         if self._by_kernel(y):
-            x, inside, ended = native.invert(
-                self._stack(), y.t(), self.weights.log_slope, self.gates, self.weights.flat()
-            )
+            x, inside, ended = native.invert(self._stack(), y.t(), self.gates, self.weights)
             check_ended(ended)
             return x.t(), inside
-        (network,) = self.weights.networks()
+        (network,) = self.weights.networks(self.blocks)
         context = None if contexts is None else contexts[0]
         return solve_network(network, self.activation, y, self.mixture(), context)
 
@@ -169,8 +169,7 @@ class BlockAutoregressiveTransform(RowTransform):
         self, y: Columns, contexts: Contexts | None, ladj: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Invert block after block of rows, so that memory stays bounded."""
-        units = sum(bias.shape[1] for bias in self.weights.biases)
-        size = max(1, INVERSION_ELEMENTS // units)
+        size = max(1, INVERSION_ELEMENTS // self.weights.biases.shape[1])
         found: list[tuple[Tensor, Tensor, Tensor]] = []
         for start in range(0, max(1, y.shape[1]), size):
             rows = slice(start, start + size)
@@ -200,6 +199,7 @@ class BlockAutoregressiveTransform(RowTransform):
         batch = () if contexts is None else torch.Size([contexts[0][0].bias.shape[1]])
         return BlockAutoregressiveTransform(
             weights,
+            self.blocks,
             self.activation,
             residuals=self.residuals,
             gates=gates,
@@ -212,19 +212,17 @@ class BlockAutoregressiveTransform(RowTransform):
         """Tell whether the compiled kernels can do it; they know no context."""
         if self.contexts is not None or not x.numel():
             return False
-        shallow = len(self.weights.matrices) < RESCALE_EVERY
+        shallow = len(self.blocks) <= RESCALE_EVERY
         return shallow and native.serves(x)
 
-    def _plain(
-        self, x: Tensor, log_slope: Tensor, gates: Tensor, *flat: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def _plain(self, x: Tensor, gates: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:
         """Return what the kernel does, as a function that torch differentiates to any order."""
-        weights = StackWeights(flat[0::3], flat[1::3], flat[2::3], log_slope)
-        y, log_det = self.replace(weights, gates, None)._forward(x.t(), None)
+        y, log_det = self.replace(StackWeights(*weights), gates, None)._forward(x.t(), None)
         return y.t(), log_det
 
     def _stack(self) -> native.Stack:
         return native.Stack(
+            self.blocks,
             type(self.activation).__name__,
             getattr(self.activation, "leak", 0.0),
             self.residuals,
@@ -302,7 +300,7 @@ class _Inverse(torch.autograd.Function):
             )
             grad_x = grad_x if through is None else grad_x + through
         transform = again.transform
-        (network,) = transform.weights.networks()
+        (network,) = transform.weights.networks(transform.blocks)
         context = None if transform.contexts is None else transform.contexts[0]
         w = solve_transposed(
             network, transform.activation, x, grad_x, transform.mixture(), context

@@ -296,7 +296,7 @@ class BNAF(Flow):
         ).to(published.flows[0][0].weight.dtype)
         with torch.no_grad():
             for transform, layers in enumerate(published.flows):
-                for layer, raw in zip(flow.networks, layers, strict=True):
+                for layer, raw in zip(flow.networks.layers, layers, strict=True):
                     layer.load_raw_weight(transform, raw.weight)
                     layer.log_gain[transform] = raw.log_gain.flatten()
                     assert layer.bias is not None
@@ -321,6 +321,7 @@ class BNAF(Flow):
         batch = context.shape[:-1] if context is not None else torch.Size(())
         transform: RowTransform = BlockAutoregressiveTransform(
             self.networks.normalise(),
+            self.networks.blocks,
             self.activation,
             residuals=residuals,
             gates=self._bounded_gates(),

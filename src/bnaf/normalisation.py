@@ -40,44 +40,45 @@ class NormalisedLayer(NamedTuple):
 
 def normalise_stack(
     blocks: Sequence[int],
-    weights: Sequence[Float[Tensor, "transforms _"]],
-    log_gains: Sequence[Float[Tensor, "transforms _"]],
-    positions: Sequence[Int[Tensor, " _"]],
+    weight: Float[Tensor, "transforms entries"],
+    log_gain: Float[Tensor, "transforms units"],
+    positions: Int[Tensor, " entries"],
+    weights: int,
 ) -> tuple[Tensor, ...]:
-    """Return matrices and averages of every layer of every network, then their log-slopes.
+    """Return matrices, averages and log-slopes of all networks, layer after layer.
 
     Args:
         blocks: Units per feature of every layer, inputs and outputs included.
-        weights: Raw weights of every layer, packed.
-        log_gains: Log-gains of every layer.
-        positions: Where the packed weights stand in full matrices.
+        weight: Raw weights of all layers, packed.
+        log_gain: Log-gains of all layers.
+        positions: Where the packed weights stand in full matrices, one layer after another.
+        weights: How many entries these matrices have.
     """
-    depth = len(weights)
+    features = log_gain.shape[1] // sum(blocks[1:])
 
-    def plain(*tensors: Tensor) -> tuple[Tensor, ...]:
-        return _normalise_stack(blocks, tensors[:depth], tensors[depth:], positions)
+    def plain(weight: Tensor, log_gain: Tensor) -> tuple[Tensor, ...]:
+        raw = unpack(weight, positions, weights)
+        return _normalise_stack(blocks, features, raw, log_gain)
 
-    if native.serves(weights[0]):
-        return native.normalise(plain, blocks, weights, log_gains)
-    return plain(*weights, *log_gains)
+    if native.serves(weight):
+        return native.normalise(plain, blocks, features, weight, log_gain)
+    return plain(weight, log_gain)
 
 
 def _normalise_stack(
-    blocks: Sequence[int],
-    weights: Sequence[Tensor],
-    log_gains: Sequence[Tensor],
-    positions: Sequence[Tensor],
+    blocks: Sequence[int], features: int, raw: Tensor, log_gain: Tensor
 ) -> tuple[Tensor, ...]:
-    transforms, features = log_gains[-1].shape
-    log_slope = weights[0].new_zeros(transforms, features, 1)
-    found: list[Tensor] = []
-    for weight, log_gain, kept, (in_block, out_block) in zip(
-        weights, log_gains, positions, pairwise(blocks), strict=True
-    ):
-        raw = unpack(weight, kept, features * out_block, features * in_block)
-        matrices, averages, log_slope = normalise_layer(raw, log_gain, log_slope)
-        found += [matrices, averages]
-    return *found, log_slope.squeeze(-1)
+    sizes = [(features * out, features * columns) for columns, out in pairwise(blocks)]
+    raws = raw.split([rows * columns for rows, columns in sizes], 1)
+    log_gains = log_gain.split([rows for rows, _ in sizes], 1)
+    log_slope = raw.new_zeros(len(raw), features, 1)
+    matrices, averages = [], []
+    for part, gain, size in zip(raws, log_gains, sizes, strict=True):
+        layer = normalise_layer(part.unflatten(1, size), gain, log_slope)
+        matrices.append(layer.matrices.flatten(1))
+        averages.append(layer.averages.flatten(1))
+        log_slope = layer.log_slope
+    return torch.cat(matrices, 1), torch.cat(averages, 1), log_slope.squeeze(-1)
 
 
 def normalise_layer(
@@ -96,7 +97,7 @@ def normalise_layer(
     diagonal = diagonal_blocks(raw, features)
     lower = with_diagonal_blocks(raw, torch.zeros_like(diagonal))
     square_sum = lower.square().sum(-1).unflatten(-1, (features, -1))
-    log_gain = log_gain.view_as(square_sum)
+    log_gain = log_gain.reshape(square_sum.shape)
     log_scale = log_gain - log_row_norm(diagonal, square_sum)
     blocks = (diagonal + log_scale.unsqueeze(-1)).exp()
     scale = log_scale.clamp(max=LARGEST_EXPONENT).exp().flatten(1).unsqueeze(-1)

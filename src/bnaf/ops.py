@@ -45,14 +45,10 @@ def packed_positions(features: int, in_block: int, out_block: int) -> Int[Tensor
 
 
 def unpack(
-    packed: Float[Tensor, "stack entries"],
-    positions: Int[Tensor, " entries"],
-    rows: int,
-    columns: int,
-) -> Float[Tensor, "stack rows columns"]:
-    """Return the matrices with these entries at the given positions and zeros elsewhere."""
-    full = packed.new_zeros(len(packed), rows * columns).index_copy(1, positions, packed)
-    return full.view(-1, rows, columns)
+    packed: Float[Tensor, "stack entries"], positions: Int[Tensor, " entries"], size: int
+) -> Float[Tensor, "stack size"]:
+    """Return rows of the given size with these entries at the positions and zeros elsewhere."""
+    return packed.new_zeros(len(packed), size).index_copy(1, positions, packed)
 
 
 def diagonal_blocks(
@@ -77,8 +73,8 @@ def with_diagonal_blocks(
 ) -> Float[Tensor, "stack rows columns"]:
     """Return block matrices with other blocks on their diagonals."""
     stack, features, out_block, in_block = blocks.shape
-    spread = weight.view(stack, features, out_block, features, in_block)
-    return spread.diagonal_scatter(blocks.permute(0, 2, 3, 1), 0, 1, 3).view_as(weight)
+    spread = weight.reshape(stack, features, out_block, features, in_block)
+    return spread.diagonal_scatter(blocks.permute(0, 2, 3, 1), 0, 1, 3).view(weight.shape)
 
 
 def log_row_norm(

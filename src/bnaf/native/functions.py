@@ -21,6 +21,8 @@ ACTIVATIONS = {"Tanh": 0, "LeakyTanh": 1, "LeakyReLU": 2}
 class Stack(NamedTuple):
     """What a stack of networks is made of, beside its weights."""
 
+    blocks: Sequence[int]
+    """Units per feature of every layer, inputs and outputs included."""
     activation: str
     leak: float
     residuals: tuple[str | None, ...]
@@ -56,143 +58,115 @@ def serves(*tensors: Tensor) -> bool:
 def normalise(
     plain: Callable[..., Sequence[Tensor]],
     blocks: Sequence[int],
-    weights: Sequence[Tensor],
-    log_gains: Sequence[Tensor],
+    features: int,
+    weight: Tensor,
+    log_gain: Tensor,
 ) -> tuple[Tensor, ...]:
-    """Return matrix and averages of every layer, then the log-slopes of the outputs.
+    """Return matrices, averages and log-slopes of all networks.
 
     Args:
-        plain: The same as a differentiable function of weights and log-gains.
+        plain: The same as a differentiable function of weight and log-gain.
         blocks: Units per feature of every layer, inputs and outputs included.
-        weights: Packed raw weights of every layer.
-        log_gains: Log-gains of every layer.
+        features: Number of features.
+        weight: Packed raw weights.
+        log_gain: Log-gains.
     """
-    return _Normalisation.apply(plain, list(blocks), *weights, *log_gains)  # type: ignore[no-any-return, no-untyped-call]
+    return _Normalisation.apply(plain, blocks, features, weight, log_gain)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _Normalisation(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, plain: Any, blocks: list[int], *inputs: Tensor) -> Any:
-        depth = len(inputs) // 2
-        inputs = tuple(tensor.contiguous() for tensor in inputs)
-        results = torch.ops.bnaf.normalise.default(inputs[:depth], inputs[depth:], blocks)
-        ctx.plain, ctx.depth = plain, depth
-        ctx.save_for_backward(*inputs, *results)
-        ctx.set_materialize_grads(False)
-        matrices, averages = results[0:-1:3], results[1:-1:3]
-        pairs = zip(matrices, averages, strict=True)
-        return *(tensor for pair in pairs for tensor in pair), results[-1].squeeze(-1)
+    def forward(
+        ctx: Any, plain: Any, blocks: list[int], features: int, weight: Tensor, log_gain: Tensor
+    ) -> Any:
+        weight, log_gain = weight.contiguous(), log_gain.contiguous()
+        results = torch.ops.bnaf.normalise.default(weight, log_gain, blocks, features)
+        ctx.plain, ctx.blocks, ctx.features = plain, blocks, features
+        ctx.save_for_backward(weight, log_gain, *results)
+        return results[0], results[1], results[3]
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> Any:
-        saved, depth = ctx.saved_tensors, ctx.depth
-        inputs, results = saved[: 2 * depth], saved[2 * depth :]
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        weight, log_gain, *results = ctx.saved_tensors
         if torch.is_grad_enabled():
-            shaped = [*(part for i in range(depth) for part in results[3 * i : 3 * i + 2])]
-            shaped.append(results[-1].squeeze(-1))
-            filled = [
-                torch.zeros_like(like) if grad is None else grad
-                for grad, like in zip(grads, shaped, strict=True)
-            ]
-            needed = ctx.needs_input_grad[2:]
-            return None, None, *differentiable_gradient(ctx.plain, inputs, needed, filled)
-        arrived = []
-        for layer in range(depth):
-            matrix, averages = grads[2 * layer : 2 * layer + 2]
-            arrived.append(_dense(matrix, results[3 * layer]))
-            arrived.append(results[-1].new_empty(0) if averages is None else averages.contiguous())
-        arrived.append(_dense(grads[-1], results[-1].squeeze(-1)))
+            needed = ctx.needs_input_grad[3:]
+            inputs = (weight, log_gain)
+            return None, None, None, *differentiable_gradient(ctx.plain, inputs, needed, grads)
+        arrived = [grad.contiguous() for grad in grads]
         found = torch.ops.bnaf.normalise_backward.default(
-            inputs[:depth], inputs[depth:], list(results), arrived
+            weight, log_gain, ctx.blocks, ctx.features, results, arrived
         )
-        return None, None, *found[0::2], *found[1::2]
+        return None, None, None, *found
 
 
 def propagate(
     plain: Callable[..., Sequence[Tensor]],
     stack: Stack,
     x: Tensor,
-    log_slope: Tensor,
     gates: Tensor | None,
     weights: Sequence[Tensor],
 ) -> tuple[Tensor, Tensor]:
     """Return the outputs of a stack of networks and its log-determinants.
 
     Args:
-        plain: The same as a differentiable function of x, log-slopes, gates and weights.
-        stack: Activation, residuals and orders.
+        plain: The same as a differentiable function of x, gates and weights.
+        stack: Sizes, activation, residuals and orders.
         x: Rows.
-        log_slope: Log-slopes of the outputs were all activations the identity.
         gates: Gates of gated residuals.
-        weights: Matrix, bias and averages of every layer.
+        weights: Matrices, biases, averages and log-slopes.
     """
     gates = x.new_empty(0) if gates is None else gates
-    if torch.is_grad_enabled() and any(
-        tensor.requires_grad for tensor in (x, log_slope, gates, *weights)
-    ):
-        return _Propagation.apply(plain, stack, x, log_slope, gates, *weights)  # type: ignore[no-any-return, no-untyped-call]
-    y, log_det, _ = torch.ops.bnaf.forward.default(
-        x.contiguous(), *_arguments(stack, log_slope, gates, weights), False
-    )
+    inputs = (x, gates, *weights)
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
+        return _Propagation.apply(plain, stack, *inputs)  # type: ignore[no-any-return, no-untyped-call]
+    arguments = _arguments(stack, gates, weights)
+    y, log_det, _ = torch.ops.bnaf.forward.default(x.contiguous(), *arguments, False)
     return y, log_det
 
 
 class _Propagation(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, plain: Any, stack: Stack, *inputs: Tensor) -> Any:
-        x, log_slope, gates, *weights = (tensor.contiguous() for tensor in inputs)
-        arguments = _arguments(stack, log_slope, gates, weights)
+        x, gates, *weights = inputs
+        x = x.contiguous()
+        arguments = _arguments(stack, gates, weights)
         y, log_det, kept = torch.ops.bnaf.forward.default(x, *arguments, True)
-        ctx.plain, ctx.stack, ctx.count = plain, stack, len(inputs)
-        ctx.save_for_backward(x, log_slope, gates, *weights, *kept)
+        ctx.plain, ctx.stack = plain, stack
+        ctx.save_for_backward(x, gates, *weights, *kept)
         return y, log_det
 
     @staticmethod
     def backward(ctx: Any, grad_y: Tensor, grad_log_det: Tensor) -> Any:
-        inputs, kept = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
+        x, gates, *rest = ctx.saved_tensors
+        weights, kept = rest[:4], rest[4:]
         needed = ctx.needs_input_grad[2:]
         if torch.is_grad_enabled():
-            grads = (grad_y, grad_log_det)
+            inputs, grads = (x, gates, *weights), (grad_y, grad_log_det)
             return None, None, *differentiable_gradient(ctx.plain, inputs, needed, grads)
-        _, log_slope, gates, *weights = inputs
-        arguments = _arguments(ctx.stack, log_slope, gates, weights)
+        arguments = _arguments(ctx.stack, gates, weights)
         found = torch.ops.bnaf.backward.default(
-            list(kept), *arguments, grad_y.contiguous(), grad_log_det.contiguous()
+            kept, *arguments, grad_y.contiguous(), grad_log_det.contiguous()
         )
-        found[2] = found[2][: len(gates)]
-        found[5] = None  # the averages of the first layer are ones
+        of_x, *of_weights, of_gates = found
+        grads = (of_x, of_gates[: len(gates)], *of_weights)
         return (
             None,
             None,
-            *(grad if need else None for grad, need in zip(found, needed, strict=True)),
+            *(grad if need else None for grad, need in zip(grads, needed, strict=True)),
         )
 
 
 def invert(
-    stack: Stack,
-    y: Tensor,
-    log_slope: Tensor,
-    gates: Tensor | None,
-    weights: Sequence[Tensor],
+    stack: Stack, y: Tensor, gates: Tensor | None, weights: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return pre-images of rows, which rows have one, and which iterations ended."""
     gates = y.new_empty(0) if gates is None else gates
-    arguments = _arguments(stack, log_slope, gates, weights)
+    arguments = _arguments(stack, gates, weights)
     return torch.ops.bnaf.inverse.default(y.contiguous(), *arguments)  # type: ignore[no-any-return]
 
 
-def _arguments(
-    stack: Stack, log_slope: Tensor, gates: Tensor, weights: Sequence[Tensor]
-) -> tuple[Any, ...]:
+def _arguments(stack: Stack, gates: Tensor, weights: Sequence[Tensor]) -> tuple[Any, ...]:
     """Return the arguments that all kernels of a stack take."""
-    matrices, biases, averages = weights[0::3], weights[1::3], weights[2::3]
+    parts = [tensor.contiguous() for tensor in (*weights, gates, stack.orders)]
     residuals = [RESIDUALS[kind] for kind in stack.residuals]
-    activation = ACTIVATIONS[stack.activation]
-    return (
-        matrices, biases, averages, log_slope, gates, stack.orders, residuals, activation,
-        stack.leak,
-    )  # fmt: skip
-
-
-def _dense(grad: Tensor | None, like: Tensor) -> Tensor:
-    return torch.zeros_like(like) if grad is None else grad.contiguous()
+    return parts, stack.blocks, residuals, ACTIVATIONS[stack.activation], stack.leak

@@ -250,8 +250,8 @@ class NetworkInverse {
   explicit NetworkInverse(const Stack<T>& stack)
       : stack_(stack), solver_(stack.layers.size(), widest_block(stack), stack.leak) {
     for (const auto& layer : stack.layers) {
-      inputs_.push_back(buffer<T>(layer.shape.columns() * kInverseBlock));
-      known_.push_back(buffer<T>(layer.shape.rows() * kInverseBlock));
+      inputs_.push_back(buffer<T>(layer.columns() * kInverseBlock));
+      known_.push_back(buffer<T>(layer.rows() * kInverseBlock));
     }
   }
 
@@ -281,7 +281,7 @@ class NetworkInverse {
 
   static int64_t widest_block(const Stack<T>& stack) {
     int64_t width = 1;
-    for (const auto& layer : stack.layers) width = std::max(width, layer.shape.out_block);
+    for (const auto& layer : stack.layers) width = std::max(width, layer.out_block);
     return width;
   }
 
@@ -290,7 +290,7 @@ class NetworkInverse {
   void gather(int64_t transform, int64_t start, int64_t end, int64_t from, int64_t to,
               int64_t rows) {
     for (int64_t index = 0; index <= stack_.last(); ++index) {
-      const Shape& shape = stack_.layers[index].shape;
+      const Shape& shape = stack_.layers[index];
       const int64_t first = start * shape.out_block, count = (end - start) * shape.out_block;
       T* known = known_[index].template data_ptr<T>() + first * rows;
       if (from == 0) {
@@ -313,7 +313,7 @@ class NetworkInverse {
     std::vector<FeatureLayer<T>> layers;
     std::vector<T*> inputs;
     for (int64_t index = 0; index <= stack_.last(); ++index) {
-      const Shape& shape = stack_.layers[index].shape;
+      const Shape& shape = stack_.layers[index];
       const int64_t row = feature * shape.out_block, column = feature * shape.in_block;
       layers.push_back({stack_.matrix(index, transform) + row * shape.columns() + column,
                         shape.columns(), shape.in_block, shape.out_block,

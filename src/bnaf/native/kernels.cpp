@@ -20,84 +20,86 @@ auto for_dtype(const Tensor& tensor, const Body& body) {
   return body(double());
 }
 
-Tensors normalise_op(const Tensors& packed, const Tensors& log_gains, at::IntArrayRef blocks) {
-  return for_dtype(packed[0], [&](auto like) {
-    return normalise<decltype(like)>(packed, log_gains, blocks);
+Tensors normalise_op(const Tensor& packed, const Tensor& log_gain, at::IntArrayRef blocks,
+                     int64_t features) {
+  return for_dtype(packed, [&](auto like) {
+    return normalise<decltype(like)>(packed, log_gain, blocks, features);
   });
 }
 
-Tensors normalise_backward_op(const Tensors& packed, const Tensors& log_gains,
-                              const Tensors& results, const Tensors& grads) {
-  return for_dtype(packed[0], [&](auto like) {
-    return pull_back_normalise<decltype(like)>(packed, log_gains, results, grads);
+Tensors normalise_backward_op(const Tensor& packed, const Tensor& log_gain,
+                              at::IntArrayRef blocks, int64_t features, const Tensors& results,
+                              const Tensors& grads) {
+  return for_dtype(packed, [&](auto like) {
+    return pull_back_normalise<decltype(like)>(packed, log_gain, blocks, features, results, grads);
+  });
+}
+
+// Call a body with the stack and the activation, in the type of its tensors.
+template <class Body>
+auto with_stack(const Tensors& parts, at::IntArrayRef blocks, at::IntArrayRef residuals,
+                int64_t activation, double leak, const Body& body) {
+  return for_dtype(parts[0], [&](auto like) {
+    const Stack<decltype(like)> stack(parts[0], parts[1], parts[2], parts[3], parts[4], parts[5],
+                                      blocks, residuals, leak);
+    return for_activation(activation, [&](auto kind) { return body(stack, like, kind); });
   });
 }
 
 // y, log-determinants, and what the gradient needs (nothing without `keep`).
-std::tuple<Tensor, Tensor, Tensors> forward_op(const Tensor& x, const Tensors& matrices,
-                                               const Tensors& biases, const Tensors& averages,
-                                               const Tensor& log_slope, const Tensor& gates,
-                                               const Tensor& orders, at::IntArrayRef residuals,
+std::tuple<Tensor, Tensor, Tensors> forward_op(const Tensor& x, const Tensors& parts,
+                                               at::IntArrayRef blocks, at::IntArrayRef residuals,
                                                int64_t activation, double leak, bool keep) {
-  return for_dtype(x, [&](auto like) {
-    using T = decltype(like);
-    const Stack<T> stack(matrices, biases, averages, log_slope, gates, orders, residuals, leak);
-    return for_activation(activation, [&](auto kind) {
-      return keep ? train_forward<T, kind()>(stack, x) : score<T, kind()>(stack, x);
-    });
-  });
+  return with_stack(parts, blocks, residuals, activation, leak,
+                    [&](const auto& stack, auto like, auto kind) {
+                      using T = decltype(like);
+                      return keep ? train_forward<T, kind()>(stack, x)
+                                  : score<T, kind()>(stack, x);
+                    });
 }
 
-// Gradients of x, log-slopes and gates, then of matrix, bias and averages of each layer.
-Tensors backward_op(const Tensors& kept, const Tensors& matrices, const Tensors& biases,
-                    const Tensors& averages, const Tensor& log_slope, const Tensor& gates,
-                    const Tensor& orders, at::IntArrayRef residuals, int64_t activation,
-                    double leak, const Tensor& grad_y, const Tensor& grad_log_det) {
-  return for_dtype(log_slope, [&](auto like) {
-    using T = decltype(like);
-    const Stack<T> stack(matrices, biases, averages, log_slope, gates, orders, residuals, leak);
-    return for_activation(activation, [&](auto kind) {
-      return train_backward<T, kind()>(stack, kept, grad_y, grad_log_det);
-    });
-  });
+// Gradients of x, matrices, biases, averages, log-slopes and gates.
+Tensors backward_op(const Tensors& kept, const Tensors& parts, at::IntArrayRef blocks,
+                    at::IntArrayRef residuals, int64_t activation, double leak,
+                    const Tensor& grad_y, const Tensor& grad_log_det) {
+  return with_stack(parts, blocks, residuals, activation, leak,
+                    [&](const auto& stack, auto like, auto kind) {
+                      using T = decltype(like);
+                      return train_backward<T, kind()>(stack, kept, grad_y, grad_log_det);
+                    });
 }
 
 // x, whether each row has a pre-image, and whether its iteration ended.
-std::tuple<Tensor, Tensor, Tensor> inverse_op(const Tensor& y, const Tensors& matrices,
-                                              const Tensors& biases, const Tensors& averages,
-                                              const Tensor& log_slope, const Tensor& gates,
-                                              const Tensor& orders, at::IntArrayRef residuals,
+std::tuple<Tensor, Tensor, Tensor> inverse_op(const Tensor& y, const Tensors& parts,
+                                              at::IntArrayRef blocks, at::IntArrayRef residuals,
                                               int64_t activation, double leak) {
-  return for_dtype(y, [&](auto like) {
-    using T = decltype(like);
-    const Stack<T> stack(matrices, biases, averages, log_slope, gates, orders, residuals, leak);
-    return for_activation(activation, [&](auto kind) { return invert<T, kind()>(stack, y); });
-  });
+  return with_stack(parts, blocks, residuals, activation, leak,
+                    [&](const auto& stack, auto like, auto kind) {
+                      return invert<decltype(like), kind()>(stack, y);
+                    });
 }
 
 }  // namespace
 }  // namespace bnaf
 
+// `parts` of a stack: matrices, biases, averages, log-slopes, gates and orders.
 TORCH_LIBRARY(bnaf, library) {
-  library.def("normalise(Tensor[] packed, Tensor[] log_gains, int[] blocks) -> Tensor[]",
+  library.def("normalise(Tensor packed, Tensor log_gain, int[] blocks, int features) -> Tensor[]",
               &bnaf::normalise_op);
   library.def(
-      "normalise_backward(Tensor[] packed, Tensor[] log_gains, Tensor[] results, Tensor[] grads) "
-      "-> Tensor[]",
+      "normalise_backward(Tensor packed, Tensor log_gain, int[] blocks, int features, "
+      "Tensor[] results, Tensor[] grads) -> Tensor[]",
       &bnaf::normalise_backward_op);
   library.def(
-      "forward(Tensor x, Tensor[] matrices, Tensor[] biases, Tensor[] averages, Tensor log_slope, "
-      "Tensor gates, Tensor orders, int[] residuals, int activation, float leak, bool keep) -> "
-      "(Tensor, Tensor, Tensor[])",
+      "forward(Tensor x, Tensor[] parts, int[] blocks, int[] residuals, int activation, "
+      "float leak, bool keep) -> (Tensor, Tensor, Tensor[])",
       &bnaf::forward_op);
   library.def(
-      "backward(Tensor[] kept, Tensor[] matrices, Tensor[] biases, Tensor[] averages, "
-      "Tensor log_slope, Tensor gates, Tensor orders, int[] residuals, int activation, "
+      "backward(Tensor[] kept, Tensor[] parts, int[] blocks, int[] residuals, int activation, "
       "float leak, Tensor grad_y, Tensor grad_log_det) -> Tensor[]",
       &bnaf::backward_op);
   library.def(
-      "inverse(Tensor y, Tensor[] matrices, Tensor[] biases, Tensor[] averages, "
-      "Tensor log_slope, Tensor gates, Tensor orders, int[] residuals, int activation, "
+      "inverse(Tensor y, Tensor[] parts, int[] blocks, int[] residuals, int activation, "
       "float leak) -> (Tensor, Tensor, Tensor)",
       &bnaf::inverse_op);
 }

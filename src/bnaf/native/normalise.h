@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "arithmetic.h"
+#include "memory.h"
 
 namespace bnaf {
 
@@ -15,46 +16,63 @@ using Tensors = std::vector<Tensor>;
 
 constexpr double kLargestExponent = 80.0;
 
-// Sizes of one block-triangular layer of a stack.
+// Sizes of one block-triangular layer, and where its parts begin in the storage of a network.
 struct Shape {
-  int64_t transforms, features, in_block, out_block;
+  int64_t features, in_block, out_block;
+  int64_t first_entry, first_row, first_weight, first_average;
   int64_t rows() const { return features * out_block; }
   int64_t columns() const { return features * in_block; }
-  int64_t packed() const { return features * (features + 1) / 2 * in_block * out_block; }
+  int64_t entries() const { return features * (features + 1) / 2 * in_block * out_block; }
   // where a row begins in packed storage, and how many entries it has off the diagonal
-  int64_t offset(int64_t row) const {
+  int64_t entry(int64_t row) const {
     const int64_t feature = row / out_block;
     const int64_t before = feature * (feature + 1) / 2 * out_block;
-    return (before + (row % out_block) * (feature + 1)) * in_block;
+    return first_entry + (before + (row % out_block) * (feature + 1)) * in_block;
   }
   int64_t below(int64_t row) const { return row / out_block * in_block; }
+  int64_t weight(int64_t row) const { return first_weight + row * columns(); }
+  int64_t average(int64_t row) const { return first_average + row * in_block; }
 };
 
-inline Shape shape_of(const Tensor& averages) {
-  return {averages.size(0), averages.size(1), averages.size(3), averages.size(2)};
-}
+// Layers of a stack of networks of one shape; each network's tensors are one row of storage.
+struct Layout {
+  int64_t transforms, features, entries = 0, rows = 0, weights = 0, averages = 0;
+  std::vector<Shape> layers;
 
-// Run over every row of every transform.
+  Layout(int64_t transforms, int64_t features, at::IntArrayRef blocks)
+      : transforms(transforms), features(features) {
+    for (size_t layer = 0; layer + 1 < blocks.size(); ++layer) {
+      layers.push_back({features, blocks[layer], blocks[layer + 1], entries, rows, weights, averages});
+      const Shape& shape = layers.back();
+      entries += shape.entries(), rows += shape.rows();
+      weights += shape.rows() * shape.columns(), averages += shape.rows() * shape.in_block;
+    }
+  }
+  int64_t last() const { return static_cast<int64_t>(layers.size()) - 1; }
+};
+
+// Run over every row of a layer, in every transform.
 template <class Body>
-void over_rows(const Shape& shape, const Body& body) {
-  const int64_t rows = shape.rows(), total = shape.transforms * rows;
+void over_rows(const Layout& layout, const Shape& shape, const Body& body) {
+  const int64_t rows = shape.rows(), total = layout.transforms * rows;
   const int64_t grain = std::max<int64_t>(1, 8192 / shape.columns());
   at::parallel_for(0, total, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t index = begin; index < end; ++index) body(index / rows, index % rows, index);
+    for (int64_t index = begin; index < end; ++index) body(index / rows, index % rows);
   });
 }
 
 template <class T>
-void normalise_layer(const Shape& shape, const T* packed, const T* log_gain, const T* incoming,
-                     T* matrix, T* averages, T* outgoing, T* log_norm) {
+void normalise_layer(const Layout& layout, const Shape& shape, const T* packed, const T* log_gain,
+                     const T* incoming, T* matrix, T* averages, T* outgoing, T* log_norm) {
   const int64_t in = shape.in_block, columns = shape.columns();
-  over_rows(shape, [&](int64_t transform, int64_t row, int64_t index) {
+  over_rows(layout, shape, [&](int64_t transform, int64_t row) {
     const int64_t below = shape.below(row);
-    const T* raw = packed + transform * shape.packed() + shape.offset(row);
+    const int64_t index = transform * layout.rows + shape.first_row + row;
+    const T* raw = packed + transform * layout.entries + shape.entry(row);
     const T* diagonal = raw + below;
     const T* arriving = incoming + transform * columns + below;
-    T* out = matrix + index * columns;
-    T* average = averages + index * in;
+    T* out = matrix + transform * layout.weights + shape.weight(row);
+    T* average = averages + transform * layout.averages + shape.average(row);
     T squares = 0, largest = diagonal[0], peak = diagonal[0] + arriving[0];
 #pragma omp simd reduction(+ : squares)
     for (int64_t k = 0; k < below; ++k) squares += raw[k] * raw[k];
@@ -82,42 +100,43 @@ void normalise_layer(const Shape& shape, const T* packed, const T* log_gain, con
       out[below + k] = exponential(diagonal[k] + log_scale);
       average[k] *= inverse;
     }
-    std::fill(out + below + in, out + columns, T(0));
-    outgoing[index] = peak + std::log(total) + log_scale;
+    outgoing[transform * shape.rows() + row] = peak + std::log(total) + log_scale;
   });
 }
 
 template <class T>
-void pull_back_layer(const Shape& shape, const T* packed, const T* log_gain, const T* matrix,
-                     const T* averages, const T* log_norm, const T* grad_matrix,
+void pull_back_layer(const Layout& layout, const Shape& shape, const T* packed, const T* log_gain,
+                     const T* matrix, const T* averages, const T* log_norm, const T* grad_matrix,
                      const T* grad_averages, const T* grad_outgoing, T* grad_packed, T* grad_gain,
                      T* grad_arriving) {
-  const int64_t in = shape.in_block, columns = shape.columns();
-  over_rows(shape, [&](int64_t transform, int64_t row, int64_t index) {
-    const int64_t below = shape.below(row), start = transform * shape.packed() + shape.offset(row);
-    const T* raw = packed + start;
-    const T* diagonal = raw + below;
-    const T* weight = matrix + index * columns + below;
-    const T* grad_row = grad_matrix + index * columns;
-    const T* average = averages + index * in;
-    const T* grad_average = grad_averages ? grad_averages + index * in : nullptr;
-    T* grad_raw = grad_packed + start;
-    T* grad_in = grad_arriving + index * in;
+  const int64_t in = shape.in_block;
+  over_rows(layout, shape, [&](int64_t transform, int64_t row) {
+    const int64_t below = shape.below(row);
+    const int64_t index = transform * layout.rows + shape.first_row + row;
+    const int64_t start = transform * layout.entries + shape.entry(row);
+    const int64_t line = transform * layout.weights + shape.weight(row);
+    const int64_t block = transform * layout.averages + shape.average(row);
+    const T *raw = packed + start, *diagonal = raw + below;
+    const T *weight = matrix + line + below, *grad_row = grad_matrix + line;
+    const T *average = averages + block, *grad_average = grad_averages + block;
+    T *grad_raw = grad_packed + start, *grad_in = grad_arriving + (transform * shape.rows() + row) * in;
+    const T arrived = grad_outgoing[transform * shape.rows() + row];
+    const bool averaged = shape.first_row > 0;  // the averages of the first layer are ones
     const T scale = std::exp(std::min(log_gain[index] - log_norm[index], T(kLargestExponent)));
-    T through_rows = 0, through_blocks = 0, leftover = grad_outgoing[index];
+    T through_rows = 0, through_blocks = 0, leftover = arrived;
 #pragma omp simd reduction(+ : through_rows)
     for (int64_t k = 0; k < below; ++k) through_rows += grad_row[k] * raw[k];
     for (int64_t k = 0; k < in; ++k) {
       through_blocks += grad_row[below + k] * weight[k];
-      if (grad_average) leftover -= average[k] * grad_average[k];
+      if (averaged) leftover -= average[k] * grad_average[k];
     }
-    const T gain = through_rows * scale + through_blocks + grad_outgoing[index];
+    const T gain = through_rows * scale + through_blocks + arrived;
     // d log|w| / dv is v / |w|^2 off the diagonal blocks and e^{2v} / |w|^2 on them
     const T pull = gain * std::exp(std::min(-2 * log_norm[index], T(kLargestExponent)));
 #pragma omp simd
     for (int64_t k = 0; k < below; ++k) grad_raw[k] = grad_row[k] * scale - raw[k] * pull;
     for (int64_t k = 0; k < in; ++k) {
-      const T of_average = grad_average ? grad_average[k] : T(0);
+      const T of_average = averaged ? grad_average[k] : T(0);
       grad_in[k] = average[k] * (of_average + leftover);
       grad_raw[below + k] = grad_row[below + k] * weight[k] + grad_in[k] -
                             gain * exponential(2 * (diagonal[k] - log_norm[index]));
@@ -126,57 +145,46 @@ void pull_back_layer(const Shape& shape, const T* packed, const T* log_gain, con
   });
 }
 
-// Returns, per layer, matrix, averages and log-norms; and the log-slopes of the outputs.
+// Returns matrices, averages, log-norms and the log-slopes of the outputs.
 template <class T>
-Tensors normalise(const Tensors& packed, const Tensors& log_gains, at::IntArrayRef blocks) {
-  const int64_t transforms = log_gains[0].size(0), features = log_gains[0].size(1) / blocks[1];
-  Tensors results;
-  Tensor slope = at::zeros({transforms, features, 1}, packed[0].options());
-  for (size_t layer = 0; layer < packed.size(); ++layer) {
-    const Shape shape{transforms, features, blocks[layer], blocks[layer + 1]};
-    const auto& like = packed[layer].options();
-    Tensor matrix = at::empty({transforms, shape.rows(), shape.columns()}, like);
-    Tensor averages = at::empty({transforms, features, shape.out_block, shape.in_block}, like);
-    Tensor outgoing = at::empty({transforms, features, shape.out_block}, like);
-    Tensor log_norm = at::empty({transforms, shape.rows()}, like);
-    normalise_layer(shape, packed[layer].const_data_ptr<T>(),
-                    log_gains[layer].const_data_ptr<T>(), slope.const_data_ptr<T>(),
-                    matrix.data_ptr<T>(), averages.data_ptr<T>(), outgoing.data_ptr<T>(),
-                    log_norm.data_ptr<T>());
-    results.insert(results.end(), {matrix, averages, log_norm});
+Tensors normalise(const Tensor& packed, const Tensor& log_gain, at::IntArrayRef blocks,
+                  int64_t features) {
+  const Layout layout(packed.size(0), features, blocks);
+  const auto& like = packed.options();
+  Tensor matrices = triangle_pool().take({layout.transforms, layout.weights}, like);
+  Tensor averages = at::empty({layout.transforms, layout.averages}, like);
+  Tensor log_norm = at::empty_like(log_gain);
+  Tensor slope = at::zeros({layout.transforms, features}, like);
+  for (const Shape& shape : layout.layers) {
+    Tensor outgoing = at::empty({layout.transforms, shape.rows()}, like);
+    normalise_layer(layout, shape, packed.const_data_ptr<T>(), log_gain.const_data_ptr<T>(),
+                    slope.const_data_ptr<T>(), matrices.data_ptr<T>(), averages.data_ptr<T>(),
+                    outgoing.data_ptr<T>(), log_norm.data_ptr<T>());
     slope = outgoing;
   }
-  results.push_back(slope);
-  return results;
+  return {matrices, averages, log_norm, slope};
 }
 
 // Gradients of packed weights and log-gains; `results` are those of normalise, `grads` those of
-// each matrix and its averages (empty where there is none), and of the log-slopes.
+// matrices, averages and log-slopes.
 template <class T>
-Tensors pull_back_normalise(const Tensors& packed, const Tensors& log_gains,
-                            const Tensors& results, const Tensors& grads) {
-  Tensors found(2 * packed.size());
-  Tensor grad_slope = grads.back();
-  for (int64_t layer = static_cast<int64_t>(packed.size()) - 1; layer >= 0; --layer) {
-    const Tensor& averages = results[3 * layer + 1];
-    const Shape shape = shape_of(averages);
-    Tensor grad_packed = at::empty_like(packed[layer]);
-    Tensor grad_gain = at::empty_like(log_gains[layer]);
-    Tensor grad_in = at::empty_like(averages);
-    const Tensor& grad_averages = grads[2 * layer + 1];
-    pull_back_layer<T>(shape, packed[layer].const_data_ptr<T>(),
-                       log_gains[layer].const_data_ptr<T>(),
-                       results[3 * layer].const_data_ptr<T>(), averages.const_data_ptr<T>(),
-                       results[3 * layer + 2].const_data_ptr<T>(),
-                       grads[2 * layer].const_data_ptr<T>(),
-                       grad_averages.numel() ? grad_averages.const_data_ptr<T>() : nullptr,
-                       grad_slope.const_data_ptr<T>(), grad_packed.data_ptr<T>(),
-                       grad_gain.data_ptr<T>(), grad_in.data_ptr<T>());
-    found[2 * layer] = grad_packed;
-    found[2 * layer + 1] = grad_gain;
+Tensors pull_back_normalise(const Tensor& packed, const Tensor& log_gain, at::IntArrayRef blocks,
+                            int64_t features, const Tensors& results, const Tensors& grads) {
+  const Layout layout(packed.size(0), features, blocks);
+  Tensor grad_packed = at::empty_like(packed), grad_gain = at::empty_like(log_gain);
+  Tensor grad_slope = grads[2];
+  for (int64_t index = layout.last(); index >= 0; --index) {
+    const Shape& shape = layout.layers[index];
+    Tensor grad_in =
+        at::empty({layout.transforms, features, shape.out_block, shape.in_block}, packed.options());
+    pull_back_layer<T>(layout, shape, packed.const_data_ptr<T>(), log_gain.const_data_ptr<T>(),
+                       results[0].const_data_ptr<T>(), results[1].const_data_ptr<T>(),
+                       results[2].const_data_ptr<T>(), grads[0].const_data_ptr<T>(),
+                       grads[1].const_data_ptr<T>(), grad_slope.const_data_ptr<T>(),
+                       grad_packed.data_ptr<T>(), grad_gain.data_ptr<T>(), grad_in.data_ptr<T>());
     grad_slope = grad_in.sum(2);  // over the rows of each block
   }
-  return found;
+  return {grad_packed, grad_gain};
 }
 
 }  // namespace bnaf

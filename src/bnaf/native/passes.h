@@ -1,6 +1,8 @@
 // Passes over whole stacks: scoring, and training forward and backward.
 #pragma once
 
+#include <memory>
+
 #include "stack.h"
 
 namespace bnaf {
@@ -72,13 +74,13 @@ T pull_back_residual(const Stack<T>& stack, int64_t transform, const Pass<T>& pa
 template <class T>
 int64_t widest(const Stack<T>& stack) {
   int64_t units = stack.features;
-  for (const auto& layer : stack.layers) units = std::max(units, layer.shape.rows());
+  for (const auto& layer : stack.layers) units = std::max(units, layer.rows());
   return units;
 }
 
 template <class T>
 Tensor buffer(int64_t size) {
-  return at::empty({size}, at::TensorOptions(c10::CppTypeToScalarType<T>::value));
+  return scratch_pool().take({size}, at::TensorOptions(c10::CppTypeToScalarType<T>::value));
 }
 
 // Log-determinants and outputs where no gradient is kept: blocks of rows, each on one thread.
@@ -118,12 +120,14 @@ std::tuple<Tensor, Tensor, Tensors> score(const Stack<T>& stack, const Tensor& x
 }
 
 // Views of what a training pass keeps: inputs, outputs and log-slopes of every network, and of
-// every layer but the last what enters its activation, of every layer but the first its slopes.
+// every layer but the last what enters its activation, of every layer but the first its slopes;
+// `first` is where those of a part of the batch begin.
 template <class T>
-Pass<T> kept_pass(const Stack<T>& stack, const Tensors& kept, int64_t transform) {
-  const int64_t rows = kept[0].size(-1), last = stack.last();
+Pass<T> kept_pass(const Stack<T>& stack, const Tensors& kept, int64_t first, int64_t transform) {
+  const int64_t rows = kept[first].size(-1), last = stack.last();
   const auto part = [&](int64_t index) {
-    return kept[index].data_ptr<T>() + transform * kept[index].stride(0);
+    const Tensor& tensor = kept[first + index];
+    return tensor.data_ptr<T>() + transform * tensor.stride(0);
   };
   Pass<T> pass{rows, part(0), part(1), part(2), {}, {nullptr}};
   for (int64_t layer = 0; layer < last; ++layer) {
@@ -133,75 +137,157 @@ Pass<T> kept_pass(const Stack<T>& stack, const Tensors& kept, int64_t transform)
   return pass;
 }
 
+// Small networks train part by part of the batch, each thread its own, with gradients of its own;
+// of large ones all threads work on one part, and the gradients exist once.
+template <class T>
+bool splits(const Stack<T>& stack) {
+  return stack.transforms * stack.layout.weights * sizeof(T) <= kSplitBytes;
+}
+
+// How many parts a batch is trained in, so that the units of one stay in the cache.
+template <class T>
+int64_t train_parts(const Stack<T>& stack, int64_t rows) {
+  const bool split = splits(stack);
+  const int64_t threads = split && rows >= kLeastPart ? at::get_num_threads() : 1;
+  const int64_t least = split ? kTrainBlock : 2 * kTrainBlock;  // more parts read weights more often
+  return threads * std::max<int64_t>(1, rows / (threads * least));
+}
+
+// Run over parts, each thread on its own where the stack is small.
+template <class T, class Body>
+void over_parts(const Stack<T>& stack, int64_t parts, const Body& body) {
+  if (splits(stack)) {
+    at::parallel_for(0, parts, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t part = begin; part < end; ++part) body(part, begin);
+    });
+  } else {
+    for (int64_t part = 0; part < parts; ++part) body(part, 0);
+  }
+}
+
 template <class T, Activation kind>
-std::tuple<Tensor, Tensor, Tensors> train_forward(const Stack<T>& stack, const Tensor& x) {
-  const int64_t rows = x.size(0), features = stack.features, transforms = stack.transforms;
+Tensors train_forward_part(const Stack<T>& stack, const T* x, int64_t rows, T* y, T* log_det) {
+  const int64_t features = stack.features, transforms = stack.transforms;
   Tensors kept;
   const auto keep = [&](int64_t units) {
-    kept.push_back(at::empty({transforms, units, rows}, x.options()));
+    const at::TensorOptions like(c10::CppTypeToScalarType<T>::value);
+    kept.push_back(scratch_pool().take({transforms, units, rows}, like));
   };
   for (int64_t index = 0; index < 3; ++index) keep(features);
   for (int64_t layer = 0; layer < stack.last(); ++layer) {
-    keep(stack.layers[layer].shape.rows());
-    keep(stack.layers[layer + 1].shape.rows());
+    keep(stack.layers[layer].rows());
+    keep(stack.layers[layer + 1].rows());
   }
-  Tensor y = at::empty_like(x), log_det = at::zeros({rows}, x.options());
   const int64_t units = widest(stack) * rows;
   Tensor scratch = buffer<T>(2 * units + features * rows);
   T *values = scratch.data_ptr<T>(), *next = values + 2 * units;
-  transpose(x.const_data_ptr<T>(), rows, features, features, next, rows);
+  transpose(x, rows, features, features, next, rows);
   for (int64_t transform = 0; transform < transforms; ++transform) {
-    const Pass<T> pass = kept_pass(stack, kept, transform);
+    const Pass<T> pass = kept_pass(stack, kept, 0, transform);
     for (int64_t feature = 0; feature < features; ++feature) {
       const int64_t from = transform ? stack.source(transform, feature) : feature;
       std::copy_n(next + from * rows, rows, pass.inputs + feature * rows);
     }
     Network<T, kind>(stack, transform).forward(pass, values, values + units);
-    add_residual(stack, transform, pass, next, log_det.data_ptr<T>());
+    add_residual(stack, transform, pass, next, log_det);
   }
-  transpose(next, features, rows, rows, y.data_ptr<T>(), features);
+  transpose(next, features, rows, rows, y, features);
+  return kept;
+}
+
+template <class T, Activation kind>
+std::tuple<Tensor, Tensor, Tensors> train_forward(const Stack<T>& stack, const Tensor& x) {
+  const int64_t rows = x.size(0), parts = train_parts(stack, rows);
+  Tensor y = at::empty_like(x), log_det = at::zeros({rows}, x.options());
+  std::vector<Tensors> found(parts);
+  over_parts(stack, parts, [&](int64_t part, int64_t) {
+    const int64_t start = part * rows / parts, end = (part + 1) * rows / parts;
+    found[part] = train_forward_part<T, kind>(
+        stack, x.const_data_ptr<T>() + start * stack.features, end - start,
+        y.data_ptr<T>() + start * stack.features, log_det.data_ptr<T>() + start);
+  });
+  Tensors kept;
+  for (const Tensors& part : found) kept.insert(kept.end(), part.begin(), part.end());
   return {y, log_det, kept};
 }
 
 template <class T, Activation kind>
-Tensors train_backward(const Stack<T>& stack, const Tensors& kept, const Tensor& grad_y,
-                       const Tensor& grad_log_det) {
-  const int64_t rows = grad_y.size(0), features = stack.features, transforms = stack.transforms;
-  const auto& like = grad_y.options();
-  Tensor grad_x = at::empty_like(grad_y);
-  Tensor grad_slope = at::empty({transforms, features}, like);
-  Tensor grad_gates = at::zeros({transforms}, like);
-  Tensors found{grad_x, grad_slope, grad_gates};
-  std::vector<T*> grads;
-  for (const auto& layer : stack.layers) {
-    const Shape& shape = layer.shape;
-    found.push_back(at::empty({transforms, shape.rows(), shape.columns()}, like));
-    found.push_back(at::empty({transforms, shape.rows()}, like));
-    found.push_back(at::empty({transforms, features, shape.out_block, shape.in_block}, like));
-  }
-  for (size_t index = 3; index < found.size(); ++index) grads.push_back(found[index].data_ptr<T>());
-  const int64_t units = widest(stack) * rows, small = features * rows;
-  Tensor scratch = buffer<T>(6 * units + 5 * small);
+void train_backward_part(const Stack<T>& stack, const Tensors& kept, int64_t first, int64_t rows,
+                         const T* grad_y, const T* grad_log_det, T* grad_x, T* grad_gates,
+                         const StackGrads<T>& grads) {
+  const int64_t features = stack.features, units = widest(stack) * rows, small = features * rows;
+  Tensor scratch = buffer<T>(7 * units + 5 * small);
   T* free = scratch.data_ptr<T>();
-  T *grad_out = free + 6 * units, *grad_f = grad_out + small, *grad_log = grad_f + small;
+  T *grad_out = free + 7 * units, *grad_f = grad_out + small, *grad_log = grad_f + small;
   T *direct = grad_log + small, *through = direct + small;
-  transpose(grad_y.const_data_ptr<T>(), rows, features, features, grad_out, rows);
-  for (int64_t transform = transforms - 1; transform >= 0; --transform) {
-    const Pass<T> pass = kept_pass(stack, kept, transform);
-    grad_gates.data_ptr<T>()[transform] =
-        pull_back_residual(stack, transform, pass, grad_out, grad_log_det.const_data_ptr<T>(),
-                           grad_f, grad_log, direct);
+  transpose(grad_y, rows, features, features, grad_out, rows);
+  for (int64_t transform = stack.transforms - 1; transform >= 0; --transform) {
+    const Pass<T> pass = kept_pass(stack, kept, first, transform);
+    grad_gates[transform] += pull_back_residual(stack, transform, pass, grad_out, grad_log_det,
+                                                grad_f, grad_log, direct);
     Network<T, kind>(stack, transform)
         .backward(pass, grad_f, grad_log, free, free + units, free + 2 * units, free + 3 * units,
-                  free + 4 * units, free + 5 * units, through, grads,
-                  grad_slope.data_ptr<T>());
+                  free + 4 * units, free + 5 * units, free + 6 * units, through, grads);
     for (int64_t feature = 0; feature < features; ++feature) {
       T* to = grad_out + (transform ? stack.source(transform, feature) : feature) * rows;
       const int64_t at = feature * rows;
       for (int64_t row = 0; row < rows; ++row) to[row] = direct[at + row] + through[at + row];
     }
   }
-  transpose(grad_out, features, rows, rows, grad_x.data_ptr<T>(), features);
+  transpose(grad_out, features, rows, rows, grad_x, features);
+}
+
+// Gradients of a stack, as one tensor for each thread that makes some.
+template <class T>
+struct GradStore {
+  const Layout& layout;
+  Tensors tensors;
+
+  GradStore(const Layout& layout, const at::TensorOptions& like) : layout(layout) {
+    tensors.push_back(scratch_pool().take({layout.transforms, layout.weights}, like));
+    const int64_t others[] = {layout.rows, layout.averages, layout.features};
+    for (const int64_t size : others) tensors.push_back(at::empty({layout.transforms, size}, like));
+    tensors.push_back(at::zeros({layout.transforms}, like));  // gates
+  }
+  StackGrads<T> view(bool add) const {
+    return {tensors[0].data_ptr<T>(), tensors[1].data_ptr<T>(), tensors[2].data_ptr<T>(),
+            tensors[3].data_ptr<T>(), add};
+  }
+  void add(const GradStore& other) {
+    for (size_t index = 0; index < tensors.size(); ++index) {
+      T* to = tensors[index].data_ptr<T>();
+      const T* from = other.tensors[index].data_ptr<T>();
+      at::parallel_for(0, tensors[index].numel(), 16384, [&](int64_t begin, int64_t end) {
+#pragma omp simd
+        for (int64_t entry = begin; entry < end; ++entry) to[entry] += from[entry];
+      });
+    }
+  }
+};
+
+template <class T, Activation kind>
+Tensors train_backward(const Stack<T>& stack, const Tensors& kept, const Tensor& grad_y,
+                       const Tensor& grad_log_det) {
+  const int64_t rows = grad_y.size(0), features = stack.features, each = 3 + 2 * stack.last();
+  const int64_t parts = static_cast<int64_t>(kept.size()) / each;
+  Tensor grad_x = at::empty_like(grad_y);
+  std::vector<std::unique_ptr<GradStore<T>>> stores(parts);  // at the first part of each thread
+  over_parts(stack, parts, [&](int64_t part, int64_t first) {
+    const int64_t start = part * rows / parts, end = (part + 1) * rows / parts;
+    if (part == first) {
+      stores[first] = std::make_unique<GradStore<T>>(stack.layout, grad_y.options());
+    }
+    train_backward_part<T, kind>(
+        stack, kept, part * each, end - start, grad_y.const_data_ptr<T>() + start * features,
+        grad_log_det.const_data_ptr<T>() + start, grad_x.data_ptr<T>() + start * features,
+        stores[first]->tensors[4].template data_ptr<T>(), stores[first]->view(part > first));
+  });
+  GradStore<T>& total = *stores[0];
+  for (int64_t part = 1; part < parts; ++part) {
+    if (stores[part]) total.add(*stores[part]);
+  }
+  Tensors found{grad_x};
+  found.insert(found.end(), total.tensors.begin(), total.tensors.end());
   return found;
 }
 

@@ -16,8 +16,11 @@ namespace bnaf {
 
 enum Residual : int64_t { kNone = 0, kNormal = 1, kGated = 2 };
 
-constexpr int64_t kBandUnits = 80;   // output units per band: fewer multiply slowly
+constexpr int64_t kBandUnits = 64;   // output units per band: fewer multiply slowly
 constexpr int64_t kRowChunk = 256;    // rows that one task of an elementwise pass takes
+constexpr int64_t kTrainBlock = 200;  // least rows of a part that a batch is trained in
+constexpr int64_t kLeastPart = 64;    // rows from which threads take parts of a batch
+constexpr size_t kSplitBytes = 4 << 20;  // of weights, up to which they do
 constexpr int64_t kScoreBlock = 256;  // rows scored at once where no gradient is kept
 
 // C = A B, plus C where asked, for row-major matrices, A of m by k and B of k by n once transposed.
@@ -43,48 +46,52 @@ inline void product(bool transpose_a, bool transpose_b, int64_t m, int64_t n, in
 // Weights of a stack, as normalise returned them.
 template <class T>
 struct Stack {
-  struct Layer {
-    Shape shape;
-    const T *matrix, *bias, *averages;
-  };
-  std::vector<Layer> layers;
+  Layout layout;
+  std::vector<Shape>& layers;
   int64_t transforms, features;
-  const T *log_slope, *gates;
+  const T *matrices, *biases, *all_averages, *log_slope, *gates;
   const int64_t* orders;  // of the features before each transform but the first; may be null
   std::vector<int64_t> residuals;
   T leak;
 
-  Stack(const Tensors& matrices, const Tensors& biases, const Tensors& averages,
-        const Tensor& slope, const Tensor& gate, const Tensor& order, at::IntArrayRef kinds,
+  Stack(const Tensor& matrix, const Tensor& bias, const Tensor& average, const Tensor& slope,
+        const Tensor& gate, const Tensor& order, at::IntArrayRef blocks, at::IntArrayRef kinds,
         double leak)
-      : transforms(slope.size(0)),
-        features(slope.size(1)),
+      : layout(slope.size(0), slope.size(1), blocks),
+        layers(layout.layers),
+        transforms(layout.transforms),
+        features(layout.features),
+        matrices(matrix.const_data_ptr<T>()),
+        biases(bias.const_data_ptr<T>()),
+        all_averages(average.const_data_ptr<T>()),
         log_slope(slope.const_data_ptr<T>()),
         gates(gate.numel() ? gate.const_data_ptr<T>() : nullptr),
         orders(order.numel() ? order.const_data_ptr<int64_t>() : nullptr),
         residuals(kinds.vec()),
-        leak(static_cast<T>(leak)) {
-    for (size_t index = 0; index < matrices.size(); ++index) {
-      layers.push_back({shape_of(averages[index]), matrices[index].const_data_ptr<T>(),
-                        biases[index].const_data_ptr<T>(), averages[index].const_data_ptr<T>()});
-    }
-  }
-  int64_t last() const { return static_cast<int64_t>(layers.size()) - 1; }
+        leak(static_cast<T>(leak)) {}
+  Stack(const Stack&) = delete;
+
+  int64_t last() const { return layout.last(); }
   const T* matrix(int64_t layer, int64_t transform) const {
-    const Shape& shape = layers[layer].shape;
-    return layers[layer].matrix + transform * shape.rows() * shape.columns();
+    return matrices + transform * layout.weights + layers[layer].first_weight;
   }
   const T* bias(int64_t layer, int64_t transform) const {
-    return layers[layer].bias + transform * layers[layer].shape.rows();
+    return biases + transform * layout.rows + layers[layer].first_row;
   }
   const T* averages(int64_t layer, int64_t transform, int64_t feature) const {
-    const Shape& shape = layers[layer].shape;
-    const int64_t block = shape.out_block * shape.in_block;
-    return layers[layer].averages + (transform * features + feature) * block;
+    const Shape& shape = layers[layer];
+    return all_averages + transform * layout.averages + shape.average(feature * shape.out_block);
   }
   int64_t source(int64_t transform, int64_t feature) const {
     return orders ? orders[(transform - 1) * features + feature] : feature;
   }
+};
+
+// Gradients of a stack's weights, laid out as they are.
+template <class T>
+struct StackGrads {
+  T *matrices, *biases, *averages, *log_slope;
+  bool add;  // to what is there
 };
 
 // Row bands of a layer, the last first: of each its first row, row count and column count.
@@ -132,26 +139,28 @@ class Network {
   }
 
   // `grads` are those of matrix, bias and averages of each layer; the rest is scratch.
-  void backward(const Pass<T>& pass, const T* grad_out, const T* grad_log, T* values, T* scaled, T* grad_h,
-                T* grad_below, T* grad_scaled, T* grad_slope, T* grad_x, const std::vector<T*>& grads,
-                T* grad_log_slope) const {
+  void backward(const Pass<T>& pass, const T* grad_out, const T* grad_log, T* values, T* scaled,
+                T* grad_h, T* grad_below, T* grad_scaled, T* grad_slope, T* grad_lower, T* grad_x,
+                const StackGrads<T>& grads) const {
     const int64_t rows = pass.rows, features = stack_.features, last = stack_.last();
     for (int64_t feature = 0; feature < features; ++feature) {
       T total = 0;
       for (int64_t row = 0; row < rows; ++row) total += grad_log[feature * rows + row];
-      grad_log_slope[transform_ * features + feature] = total;
+      T& sum = grads.log_slope[transform_ * features + feature];
+      sum = grads.add ? sum + total : total;
     }
     if (last > 0) divide(pass.slopes[last], grad_log, grad_slope, features * rows);
     const T* grad = grad_out;
     for (int64_t layer = last; layer >= 0; --layer) {
       const T* input = pass.inputs;
       if (layer > 0) {
-        recompute(layer, pass, values, scaled, grad_slope, grads[3 * layer + 2], grad_scaled);
+        recompute(layer, pass, grad_slope, grads, values, scaled, grad_scaled, grad_lower);
+        std::swap(grad_slope, grad_lower);
         input = values;
       }
       T* below = layer ? grad_below : grad_x;
-      pull_back(layer, input, grad, below, grads[3 * layer], grads[3 * layer + 1], rows);
-      if (layer > 0) bend(layer, pass, values, scaled, grad_scaled, below, grad_slope);
+      pull_back(layer, input, grad, below, grads, rows);
+      if (layer > 0) bend_back(layer, pass, values, scaled, below);
       grad = below;
       std::swap(grad_h, grad_below);
     }
@@ -162,7 +171,7 @@ class Network {
   int64_t transform_;
 
   void multiply(int64_t layer, const T* input, T* out, int64_t rows) const {
-    const Shape& shape = stack_.layers[layer].shape;
+    const Shape& shape = stack_.layers[layer];
     const T* matrix = stack_.matrix(layer, transform_);
     over_bands(shape, [&](int64_t first, int64_t count, int64_t columns) {
       product(false, false, count, rows, columns, matrix + first * shape.columns(),
@@ -213,8 +222,8 @@ class Network {
   // the next layer's outputs.
   void activate(int64_t layer, const Pass<T>& pass, T* values, T* scaled) const {
     const Curve<T, kind> curve{stack_.leak};
-    const int64_t rows = pass.rows, width = stack_.layers[layer].shape.out_block;
-    const int64_t next = stack_.layers[layer + 1].shape.out_block;
+    const int64_t rows = pass.rows, width = stack_.layers[layer].out_block;
+    const int64_t next = stack_.layers[layer + 1].out_block;
     over_tasks(rows, [&](int64_t feature, int64_t start, int64_t count) {
       const int64_t at = feature * width * rows + start;
       const T* bias = stack_.bias(layer, transform_) + feature * width;
@@ -228,7 +237,7 @@ class Network {
       for (int64_t unit = 0; unit < width; ++unit) {
         const int64_t line = at + unit * rows;
         bend_line(curve, pass.hidden[layer] + line, layer ? pass.slopes[layer] + line : nullptr,
-                  safe ? lift : nearest, safe, count, values + line, scaled + line);
+                  safe ? lift : nearest, safe, count, values + line, scaled + line, nullptr);
       }
       if constexpr (kind == kTanh) {
         T* log_slopes = pass.log_slopes + feature * rows + start;
@@ -240,20 +249,14 @@ class Network {
     });
   }
 
+  // One unit: value, slope times that so far, and the slope alone where it is asked for.
   static void bend_line(const Curve<T, kind>& curve, const T* h, const T* before, const T* reach,
-                        bool safe, int64_t count, T* values, T* scaled) {
+                        bool safe, int64_t count, T* values, T* scaled, T* steps) {
     if (kind == kTanh && !safe) {
       for (int64_t row = 0; row < count; ++row) {
         const Point<T> point = curve.far_out(h[row], reach[row]);
         values[row] = point.value;
-        scaled[row] = before ? point.slope * before[row] : point.slope;
-      }
-    } else if (before) {
-#pragma omp simd
-      for (int64_t row = 0; row < count; ++row) {
-        const Point<T> point = curve.at(h[row], kind == kTanh ? reach[row] : T(1));
-        values[row] = point.value;
-        scaled[row] = point.slope * before[row];
+        scaled[row] = point.slope;
       }
     } else {
 #pragma omp simd
@@ -263,6 +266,10 @@ class Network {
         scaled[row] = point.slope;
       }
     }
+    if (steps) std::copy_n(scaled, count, steps);
+    if (!before) return;
+#pragma omp simd
+    for (int64_t row = 0; row < count; ++row) scaled[row] *= before[row];
   }
 
   void finish(const Pass<T>& pass) const {
@@ -284,11 +291,13 @@ class Network {
     }
   }
 
-  // Values and scaled slopes below a layer again, and the gradients of its averages.
-  void recompute(int64_t layer, const Pass<T>& pass, T* values, T* scaled, const T* grad_slope,
-                 T* grad_averages, T* grad_scaled) const {
+  // Values below a layer again, the gradients of its averages, of the log-slopes of the activation
+  // below (into scaled) and of the slopes below that.
+  void recompute(int64_t layer, const Pass<T>& pass, const T* grad_slope,
+                 const StackGrads<T>& grads, T* values, T* scaled, T* grad_scaled,
+                 T* grad_lower) const {
     const Curve<T, kind> curve{stack_.leak};
-    const Shape& shape = stack_.layers[layer].shape;
+    const Shape& shape = stack_.layers[layer];
     const int64_t rows = pass.rows, width = shape.in_block, next = shape.out_block;
     at::parallel_for(0, stack_.features, 1, [&](int64_t begin, int64_t end) {
       for (int64_t feature = begin; feature < end; ++feature) {
@@ -302,65 +311,64 @@ class Network {
             const int64_t line = at + unit * rows + start;
             bend_line(curve, pass.hidden[layer - 1] + line,
                       layer > 1 ? pass.slopes[layer - 1] + line : nullptr,
-                      safe ? lift : nearest, safe, count, values + line, scaled + line);
+                      safe ? lift : nearest, safe, count, values + line, scaled + line,
+                      layer > 1 ? grad_lower + line : nullptr);
           }
         }
         const T* upper = grad_slope + feature * next * rows;
-        const int64_t block = (transform_ * stack_.features + feature) * next * width;
-        product(false, true, next, width, rows, upper, rows, scaled + at, rows, false,
-                grad_averages + block, width);
+        const int64_t block =
+            transform_ * stack_.layout.averages + shape.average(feature * next);
+        product(false, true, next, width, rows, upper, rows, scaled + at, rows, grads.add,
+                grads.averages + block, width);
         product(true, false, width, rows, next, stack_.averages(layer, transform_, feature),
                 width, upper, rows, false, grad_scaled + at, rows);
+        const T* arrived = grad_scaled + at;
+        T *of_log = scaled + at, *of_lower = grad_lower + at;
+        const int64_t units = layer > 1 ? width * rows : 0;
+#pragma omp simd
+        for (int64_t unit = 0; unit < width * rows; ++unit) of_log[unit] *= arrived[unit];
+#pragma omp simd
+        for (int64_t unit = 0; unit < units; ++unit) of_lower[unit] *= arrived[unit];
       }
     });
   }
 
   // Gradients of a layer's matrix, bias and input.
-  void pull_back(int64_t layer, const T* input, const T* grad, T* grad_input, T* grad_matrix,
-                 T* grad_bias, int64_t rows) const {
-    const Shape& shape = stack_.layers[layer].shape;
+  void pull_back(int64_t layer, const T* input, const T* grad, T* grad_input,
+                 const StackGrads<T>& grads, int64_t rows) const {
+    const Shape& shape = stack_.layers[layer];
     const T* matrix = stack_.matrix(layer, transform_);
-    T* grad_weight = grad_matrix + transform_ * shape.rows() * shape.columns();
+    T* grad_weight = grads.matrices + transform_ * stack_.layout.weights + shape.first_weight;
     bool add = false;
     over_bands(shape, [&](int64_t first, int64_t count, int64_t columns) {
       const int64_t at = first * shape.columns();
       product(true, false, columns, rows, count, matrix + at, shape.columns(),
               grad + first * rows, rows, add, grad_input, rows);
-      product(false, true, count, columns, rows, grad + first * rows, rows, input, rows, false,
+      product(false, true, count, columns, rows, grad + first * rows, rows, input, rows, grads.add,
               grad_weight + at, shape.columns());
       add = true;
     });
-    T* bias = grad_bias + transform_ * shape.rows();
+    T* bias = grads.biases + transform_ * stack_.layout.rows + shape.first_row;
     at::parallel_for(0, shape.rows(), 64, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         T total = 0;
 #pragma omp simd reduction(+ : total)
         for (int64_t column = 0; column < rows; ++column) total += grad[row * rows + column];
-        bias[row] = total;
+        bias[row] = grads.add ? bias[row] + total : total;
       }
     });
   }
 
-  // Through the activation below a layer: grad_h in place, and the gradient of the slopes below.
-  void bend(int64_t layer, const Pass<T>& pass, const T* values, const T* scaled,
-            const T* grad_scaled, T* grad_h, T* grad_slope) const {
+  // Through the activation below a layer, in place.
+  void bend_back(int64_t layer, const Pass<T>& pass, const T* values, const T* grad_log,
+                 T* grad_h) const {
     const Curve<T, kind> curve{stack_.leak};
-    const int64_t width = stack_.layers[layer].shape.in_block, rows = pass.rows;
-    at::parallel_for(0, stack_.features * width, 8, [&](int64_t begin, int64_t end) {
+    const int64_t units = stack_.layers[layer].columns() * pass.rows;
+    const T* h = pass.hidden[layer - 1];
+    at::parallel_for(0, units, 4096, [&](int64_t begin, int64_t end) {
+#pragma omp simd
       for (int64_t unit = begin; unit < end; ++unit) {
-        const int64_t at = unit * rows;
-        const T *h = pass.hidden[layer - 1] + at, *y = values + at, *from = grad_scaled + at;
-        const T *product = scaled + at, *before = layer > 1 ? pass.slopes[layer - 1] + at : nullptr;
-        T *grad = grad_h + at, *lower = grad_slope + at;
-#pragma omp simd
-        for (int64_t row = 0; row < rows; ++row) {
-          grad[row] = curve.pull_back(h[row], y[row], grad[row], from[row] * product[row]);
-        }
-        if (!before) continue;
-#pragma omp simd
-        for (int64_t row = 0; row < rows; ++row) {
-          lower[row] = before[row] > 0 ? from[row] * product[row] / before[row] : T(0);
-        }
+        grad_h[unit] = curve.pull_back(h[unit], values[unit], grad_h[unit], grad_log[unit]);
       }
     });
   }

@@ -1,9 +1,11 @@
-"""Time `log_prob` and `sample` of zuko's NAF and of FlowJAX's B-NAF after a short fit.
+"""Time `log_prob` and `sample` of fitted flows, beside a dense MLP's forward pass.
 
-Each case has its own process, so that what zuko switches off in torch reaches no other. The rows
-drawn grow tenfold within a time limit; the last number that worked and the failure are kept.
+Ours, zuko's NAF and FlowJAX's B-NAF, after a short fit. Each case has its own process, so that
+what zuko switches off in torch reaches no other. The rows drawn grow tenfold within a time limit;
+the last number that worked and the failure are kept. The quotient is the time of
+`sample` over that of `log_prob`.
 
-    python benchmarks/rivals_sampling.py --out results/rivals_sampling.json
+    python benchmarks/sampling.py --libraries mlp bnaf --out results/sampling.json
 """
 
 import json
@@ -25,17 +27,18 @@ from shared import (
     draw_rows,
     explain,
     installed_version,
+    make_mlp,
     make_parser,
     use_two_threads,
     write_report,
 )
 
 FIT_BATCH, FIT_RATE = 200, 1e-2
-COUNTS = (10, 100, 1_000, 10_000)  # of rows
+COUNTS = (1, 10, 100, 1_000, 10_000)  # of rows
 ROUND_TRIP_ATOL = 1e-4  # a draw whose image is further than this from its base draw is wrong
 
 # A fitted law: log_prob and sample of so many rows, and |f(f^-1(z)) - z| of what sample returned.
-Subject = tuple[Callable[[int], Any], Callable[[int], Any], Callable[[Any], Any]]
+Subject = tuple[Callable[[int], Any], Callable[[int], Any] | None, Callable[[Any], Any] | None]
 
 
 def make_flowjax_law(network: Network, activation: Any = None) -> Any:
@@ -52,6 +55,48 @@ def make_flowjax_law(network: Network, activation: Any = None) -> Any:
         flow_layers=network.transforms,
         activation=activation,
     )
+
+
+def fit_mlp(network: Network, steps: int) -> Subject:
+    """Return the forward pass of dense tanh MLPs of the same layer widths, in place of a law."""
+    import torch
+
+    mlp = make_mlp(network)
+    table = torch.from_numpy(draw_rows(COUNTS[-1], network.features))
+    return torch.no_grad()(lambda rows: mlp(table[:rows])), None, None
+
+
+def fit_bnaf(network: Network, steps: int) -> Subject:
+    """Fit ours, with the default activation and gates, so that it is onto."""
+    import torch
+
+    from bnaf import BNAF, native
+
+    native.build()
+    torch.manual_seed(0)
+    flow = BNAF(
+        network.features,
+        transforms=network.transforms,
+        hidden_layers=network.hidden_layers,
+        width=network.width,
+    )
+    adam = torch.optim.Adam(flow.parameters(), lr=FIT_RATE)
+    for x in torch.from_numpy(draw_rows(steps * FIT_BATCH, network.features)).split(FIT_BATCH):
+        adam.zero_grad()
+        (-flow().log_prob(x).mean()).backward()
+        adam.step()
+    law = flow.requires_grad_(False)()
+    table = torch.from_numpy(draw_rows(COUNTS[-1], network.features))
+
+    def sample(rows: int) -> Any:
+        torch.manual_seed(0)
+        return law.sample((rows,))
+
+    def round_trip(x: Any) -> Any:
+        torch.manual_seed(0)
+        return abs(law.transform(x) - law.base.sample(x.shape[:1])).numpy()
+
+    return lambda rows: law.log_prob(table[:rows]), sample, round_trip
 
 
 def fit_zuko(network: Network, steps: int) -> Subject:
@@ -100,8 +145,7 @@ def fit_flowjax(network: Network, steps: int) -> Subject:
     return lambda n: wait(score(law, table[:n])), lambda n: wait(sample(law, n)), round_trip
 
 
-# Ours goes here too: a name and a function of network and steps that imports inside itself.
-LIBRARIES = {"zuko": fit_zuko, "flowjax": fit_flowjax}
+LIBRARIES = {"mlp": fit_mlp, "bnaf": fit_bnaf, "zuko": fit_zuko, "flowjax": fit_flowjax}
 
 
 def time_calls(call: Callable[[int], Any], rows: int) -> Iterator[tuple[Any, Record]]:
@@ -120,7 +164,10 @@ def run_case(library: str, network: str, steps: int, seconds: int) -> None:
     use_two_threads()
     signal.alarm(5 * seconds)  # ends the process, even inside compiled code; compiling is slow
     score, sample, round_trip = LIBRARIES[library](NETWORKS[network], steps)
-    for operation, call, counts in (("log_prob", score, COUNTS[-1:]), ("sample", sample, COUNTS)):
+    operations = [("log_prob", score, COUNTS[-1:])]
+    if sample is not None:
+        operations.append(("sample", sample, COUNTS))
+    for operation, call, counts in operations:
         signal.alarm(seconds)
         line: Record = {"operation": operation}
         failure = None
@@ -131,6 +178,8 @@ def run_case(library: str, network: str, steps: int, seconds: int) -> None:
                     known["round_trip_error"] = min(1e9, float(errors.max()))  # NaN as well
                     known["wrong_share"] = 1 - float((errors < ROUND_TRIP_ATOL).all(-1).mean())
                 line |= known
+                if operation == "sample" and known["rows"] == 1:
+                    line["latency_milliseconds"] = 1e3 / known["rows_per_second"]
                 print(json.dumps(line), flush=True)
         except Exception as error:
             failure = explain(error)
@@ -147,7 +196,7 @@ def measure(library: str, network: str, steps: int, seconds: float) -> Iterator[
         if done.returncode == -signal.SIGALRM:
             failure = f"over the limit of {seconds:g} s"
     lines = [json.loads(line) for line in output.splitlines() if re.fullmatch(r"{.*}", line)]
-    for operation in ("log_prob", "sample"):
+    for operation in ("log_prob",) if library == "mlp" else ("log_prob", "sample"):
         record: Record = {"library": library, "version": installed_version(library)}
         record |= {"network": network, "operation": operation, "rows": 0, "failure": failure}
         for line in lines:
@@ -163,13 +212,20 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100, help="of the fit, at least 1")
     options = parser.parse_args()
     records: list[Record] = []
-    print("network   library operation   rows      rows/s  round trip  failure")
+    print("network   library operation   rows      rows/s  round trip  to log_prob  failure")
     for network, library in product(options.networks, options.libraries):
+        scored = math.nan
         for record in measure(library, network, options.steps, options.seconds):
             records.append(record)
-            values = dict.fromkeys(["rows_per_second", "round_trip_error"], math.nan) | record
+            known = ["rows_per_second", "round_trip_error", "time_over_log_prob"]
+            values = dict.fromkeys(known, math.nan) | record
+            if record["operation"] == "log_prob":
+                scored = values["rows_per_second"]
+            quotient = values["time_over_log_prob"] = scored / values["rows_per_second"]
+            record["time_over_log_prob"] = quotient
             line = "{network:10}{library:8}{operation:9}{rows:7}{rows_per_second:12,.1f}"
-            print((line + "{round_trip_error:12.1e}  {failure}").format_map(values), flush=True)
+            line += "{round_trip_error:12.1e}{time_over_log_prob:13.2f}  {failure}"
+            print(line.format_map(values), flush=True)
         write_report(options.out, records)
 
 
