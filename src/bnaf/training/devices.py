@@ -3,21 +3,19 @@
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from lightning_fabric import Fabric
 from torch import Tensor
 
 from bnaf.training.data import mix_seed
 from bnaf.training.settings import TrainingSettings
 
-if TYPE_CHECKING:
-    from lightning_fabric import Fabric
-
 
 def make_fabric(
     settings: TrainingSettings, device: torch.device, loggers: Sequence[Any] = ()
-) -> "Fabric":
+) -> Fabric:
     """Return the Fabric of a run.
 
     Args:
@@ -25,8 +23,6 @@ def make_fabric(
         device: Where the flow lies, for what the settings leave open.
         loggers: Fabric's loggers.
     """
-    from lightning_fabric import Fabric  # loads much of torch: only for those who train
-
     devices: Any = settings.devices
     nodes, strategy = settings.nodes, settings.strategy
     if devices is None and torch.distributed.is_torchelastic_launched():
@@ -45,7 +41,7 @@ def make_fabric(
     )
 
 
-def sum_over(fabric: "Fabric", tensor: Tensor) -> Tensor:
+def sum_over(fabric: Fabric, tensor: Tensor) -> Tensor:
     """Return the sum of a tensor over processes; all get the same bits."""
     if fabric.world_size == 1:
         return tensor

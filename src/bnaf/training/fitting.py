@@ -7,7 +7,6 @@ from typing import Any
 from bnaf.errors import SettingsError
 from bnaf.flows import Flow
 from bnaf.training.inputs import make_held_out, make_source
-from bnaf.training.job import Job
 from bnaf.training.logs import check_kinds
 from bnaf.training.objectives import ConditionalLikelihood, MaximumLikelihood, Objective
 from bnaf.training.record import TrainingRecord
@@ -69,12 +68,15 @@ def fit(
         SettingsError: If the checkpoint is that of another run, or arguments contradict.
 
     Example:
+        >>> import torch
         >>> from bnaf import BNAF
         >>> flow = BNAF(2, transforms=1, width=4)
         >>> settings = TrainingSettings(steps=5)
         >>> fit(flow, torch.randn(100, 2), settings=settings, progress=False).steps
         5
     """
+    from bnaf.training.job import Job  # loads Fabric and much of torch: only for those who train
+
     settings = settings or TrainingSettings()
     check_kinds(loggers)
     objective = objective or _likelihood(flow)

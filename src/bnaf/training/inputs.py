@@ -44,6 +44,7 @@ def make_source(
 
 
 def make_held_out(valid: Any, context: Any, weights: Any, flow: Flow, like: Tensor) -> BatchSource:
+    """Return where the rows to validate on come from."""
     if isinstance(valid, Tensor | np.ndarray):
         return Rows(*_table(valid, context, weights, flow, like, "valid_"))
     return _stream(valid, context, weights, "valid")

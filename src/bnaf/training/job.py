@@ -1,15 +1,19 @@
 """A fit from beginning to end, on all of its processes."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
+from lightning_fabric import Fabric
+from lightning_fabric.strategies.launchers.multiprocessing import _MultiProcessingLauncher
 from torch import Tensor
 
 from bnaf.errors import SettingsError, TrainingError
-from bnaf.training.checkpoints import read_checkpoint
+from bnaf.training.checkpoints import Checkpoint, read_checkpoint, write_checkpoint
 from bnaf.training.data import BatchSource, Rows
 from bnaf.training.devices import make_fabric, sum_over
 from bnaf.training.logs import make_loggers, next_version
@@ -26,12 +30,8 @@ from bnaf.training.recipe import (
 from bnaf.training.record import TrainingRecord
 from bnaf.training.settings import TrainingSettings
 
-if TYPE_CHECKING:
-    from lightning_fabric import Fabric
 
-
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What a run hands back to the process that asked for it."""
 
     weights: dict[str, Tensor]
@@ -68,7 +68,7 @@ class Job:
         fabric = make_fabric(self.settings, device, loggers)
         train = partial(self.train, identity=identity, resumed=bool(facts), version=version)
         try:
-            outcome: Outcome = fabric.launch(train)
+            outcome = _launch(fabric, train)
             self.objective.load_state_dict(outcome.weights)
         finally:
             self.objective.zero_grad()
@@ -80,7 +80,7 @@ class Job:
         return outcome.record
 
     def train(
-        self, fabric: "Fabric", *, identity: dict[str, Any], resumed: bool, version: str | None
+        self, fabric: Fabric, *, identity: dict[str, Any], resumed: bool, version: str | None
     ) -> Outcome:
         """Run on this process."""
         silent = not self.progress or fabric.global_rank > 0
@@ -168,6 +168,29 @@ class Job:
             history=tuple(state.history),
             settings=self.settings.as_dict(),
         )
+
+
+def _launch(fabric: Fabric, train: Callable[[Fabric], Outcome]) -> Outcome:
+    """Run on all processes, this one among them or not, and return what came out of the first.
+
+    Where all processes are new ones, the outcome comes back as a file: it may be larger than what
+    fits between processes while one of them waits for the other to end.
+    """
+    if not isinstance(fabric.strategy.launcher, _MultiProcessingLauncher):
+        outcome: Outcome = fabric.launch(train)
+        return outcome
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "outcome"
+        fabric.launch(partial(_hand_over, train=train, path=path))
+        tensors, facts = read_checkpoint(path)
+    return Outcome(tensors, TrainingRecord.from_dict(facts["record"]), facts["failure"])
+
+
+def _hand_over(fabric: Fabric, train: Callable[[Fabric], Outcome], path: Path) -> None:
+    outcome = train(fabric)
+    if fabric.global_rank == 0:
+        facts = {"record": outcome.record.as_dict(), "failure": outcome.failure}
+        write_checkpoint(path, Checkpoint(outcome.weights, facts))
 
 
 def _summarise(run: Run) -> str:

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
 
 import torch
+from lightning_fabric import Fabric
 from torch import Tensor
 
 from bnaf.errors import TableError
@@ -21,9 +21,6 @@ from bnaf.training.settings import TrainingSettings
 from bnaf.training.signals import Interrupts
 from bnaf.training.state import RunState
 from bnaf.training.stepper import Stepper
-
-if TYPE_CHECKING:
-    from lightning_fabric import Fabric
 
 POLL_STEPS, POLL_SECONDS = 10, 0.5  # between two agreements of several processes, at most
 SKIP_WINDOW = 100
@@ -63,7 +60,7 @@ class Run:
         progress: What to show.
     """
 
-    def __init__(self, plan: Plan, fabric: "Fabric", progress: Progress) -> None:
+    def __init__(self, plan: Plan, fabric: Fabric, progress: Progress) -> None:
         self.plan, self.fabric, self.progress = plan, fabric, progress
         self.settings = plan.settings
         self.stepper = Stepper(fabric, plan.objective, plan.settings)

@@ -2,7 +2,7 @@
 
 import sys
 from time import monotonic
-from typing import NamedTuple, Protocol, TextIO
+from typing import NamedTuple, Protocol, TextIO, runtime_checkable
 
 BAR_SECONDS, LINE_SECONDS = 0.2, 5.0
 
@@ -31,6 +31,7 @@ class View(NamedTuple):
         return "  ".join(parts)
 
 
+@runtime_checkable
 class Progress(Protocol):
     """Display of a run."""
 

@@ -54,3 +54,9 @@ class TrainingRecord:
             if field.name != "history"
         }
         return fields | {"history": [entry._asdict() for entry in self.history]}
+
+    @classmethod
+    def from_dict(cls, facts: dict[str, Any]) -> "TrainingRecord":
+        """Return the record that :meth:`as_dict` wrote down."""
+        history = tuple(Evaluation(**entry) for entry in facts["history"])
+        return cls(**facts | {"history": history})

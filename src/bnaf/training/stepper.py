@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
 
 import torch
+from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from bnaf.training.averaging import WeightAverage
@@ -12,9 +12,6 @@ from bnaf.training.data import Batch, BatchSource, Rows, as_batch
 from bnaf.training.devices import private_draws, sum_over
 from bnaf.training.objectives import Objective
 from bnaf.training.settings import TrainingSettings
-
-if TYPE_CHECKING:
-    from lightning_fabric import Fabric
 
 EVALUATION_ROWS = 4096
 
@@ -32,7 +29,7 @@ class Stepper:
         settings: Those of the run.
     """
 
-    def __init__(self, fabric: "Fabric", objective: Objective, settings: TrainingSettings) -> None:
+    def __init__(self, fabric: Fabric, objective: Objective, settings: TrainingSettings) -> None:
         self.fabric, self.objective, self.settings = fabric, objective, settings
         chosen = [weight for weight in objective.parameters() if weight.requires_grad]
         self.optimiser = torch.optim.Adam(
