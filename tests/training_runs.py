@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 import traceback
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -81,7 +82,7 @@ def kill(folder: Path, schedule: str, seed: int) -> None:
     """Run once in peace, and once more for each signal, killed at random moments and resumed."""
     peace = folder / "peace"
     peace.mkdir()
-    os.waitpid(fork(resumable, peace, schedule), 0)
+    fork_and_wait(resumable, peace, schedule)
     whole = json.loads((peace / "result.json").read_text())
     tensors = read_checkpoint(peace / "run.safetensors").tensors
     chance = random.Random(seed)
@@ -110,31 +111,61 @@ def kill(folder: Path, schedule: str, seed: int) -> None:
     print(json.dumps(report))
 
 
-def train_together(folder: Path, name: str, settings: dict, rows: int = 300) -> None:
-    """Fit in float64 and write down the weights."""
-    flow = make_flow(torch.float64)
-    table = make_rows(rows + 99, torch.float64)
-    weights = 0.5 + make_rows(rows, torch.float64)[:, 0].abs()
+class OddStream:
+    """Batches of which one has a missing value, in the share of the second process.
+
+    Where there are two processes, the second gets a signal to end in the middle of the run.
+    """
+
+    def __init__(self, rows: torch.Tensor, stop_at: int | None) -> None:
+        self.rows, self.stop_at = rows, stop_at
+
+    def batches(self, epoch, *, rank=0, world_size=1, start=0):
+        for number in range(start, self.batch_count()):
+            rows = self.rows[32 * number : 32 * number + 32].clone()
+            if number == 3:
+                rows[1, 1] = torch.nan
+            if number == self.stop_at and epoch == 1 and rank == world_size - 1:
+                os.kill(os.getpid(), signal.SIGTERM)
+            yield rows[rank::world_size]
+
+    def batch_count(self, world_size=1):
+        return len(self.rows) // 32
+
+
+def train_together(folder: Path, name: str, settings: dict, *, stop_at: int | None = None) -> None:
+    """Fit in float64 and write down what came out."""
+    flow, rows = make_flow(torch.float64), make_rows(399, torch.float64)
+    odd = name.startswith(("odd", "stopped"))
     record = bnaf.fit(
         flow,
-        table[:rows],
-        valid=table[rows:],
-        weights=weights,
+        OddStream(rows[:300], stop_at) if odd else rows[:300],
+        valid=rows[300:],
+        weights=None if odd else 0.5 + rows[:300, 0].abs(),
         settings=bnaf.TrainingSettings(**{"steps": 50, "batch": 33, "clip": 0.5, **settings}),
         checkpoint=folder / f"{name}.ckpt",
         progress=False,
     )
     if int(os.environ.get("RANK", "0")) == 0:
-        numbers = [weight for tensor in flow.parameters() for weight in tensor.flatten().tolist()]
-        result = {"weights": numbers, "reason": record.reason, "steps": record.steps}
-        result |= {"valid": record.valid, "skipped": record.skipped}
+        result = record.as_dict()
+        result["weights"] = [x for weight in flow.parameters() for x in weight.flatten().tolist()]
         (folder / f"{name}.json").write_text(json.dumps(result))
 
 
 def processes(folder: Path) -> None:
-    """Fit with one process and with two."""
-    for name, settings in (("one", {}), ("two", {"devices": 2, "strategy": "ddp_fork"})):
-        os.waitpid(fork(train_together, folder, name, settings), 0)
+    """Fit with one process and with two: in peace, with odd rows, in a given time, stopped."""
+    two = {"devices": 2, "strategy": "ddp_fork"}
+    train_in_fork = partial(fork_and_wait, train_together, folder)
+    train_in_fork("one", {})
+    train_in_fork("two", two)
+    train_in_fork("odd_one", {})
+    train_in_fork("odd_two", two)
+    train_in_fork("timed", two | {"steps": None, "seconds": 0.7})
+    fork_and_wait(partial(train_together, folder, "stopped", two | {"steps": 400}, stop_at=2))
+
+
+def fork_and_wait(function, *arguments) -> None:
+    os.waitpid(fork(function, *arguments), 0)
 
 
 if __name__ == "__main__":
