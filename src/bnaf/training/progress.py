@@ -2,7 +2,7 @@
 
 import sys
 from time import monotonic
-from typing import NamedTuple, Protocol, TextIO, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 BAR_SECONDS, LINE_SECONDS = 0.2, 5.0
 
@@ -61,12 +61,12 @@ class Lines:
     """Plain lines, every few seconds and at the end.
 
     Args:
-        file: Where they go.
+        file: Text file they go to.
     """
 
     interval = LINE_SECONDS
 
-    def __init__(self, file: TextIO) -> None:
+    def __init__(self, file: Any) -> None:
         self.file = file
 
     def show(self, view: View) -> None:
@@ -85,7 +85,7 @@ class Bar:
 
     interval = BAR_SECONDS
 
-    def __init__(self, file: TextIO) -> None:
+    def __init__(self, file: Any) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, TaskProgressColumn, TextColumn
         from rich.progress import Progress as RichProgress
@@ -103,12 +103,12 @@ class Bar:
         self.bar.console.print(summary, highlight=False)
 
 
-def make_progress(wanted: bool, file: TextIO | None = None) -> Progress:
+def make_progress(wanted: bool, file: Any = None) -> Progress:
     """Return a bar where the file is a terminal, lines where it is not.
 
     Args:
         wanted: False for silence.
-        file: Standard error by default.
+        file: Text file; standard error by default.
     """
     file = sys.stderr if file is None else file
     if not wanted:
