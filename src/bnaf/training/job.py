@@ -110,12 +110,12 @@ class Job:
                 f"batch must be at least the number of processes ({world_size}), got {batch}."
             )
         count = source.count if isinstance(source, Rows) else STREAM_ROWS
-        valid = self.valid
+        valid, features = self.valid, self.objective.flow.features
         return Plan(
             objective=self.objective,
             source=source,
             valid=valid,
-            budget=choose_budget(settings, epoch_batches, choose_steps(count, batch)),
+            budget=choose_budget(settings, epoch_batches, choose_steps(count, features, batch)),
             interval=choose_interval(
                 settings, epoch_batches, batch, valid.count if isinstance(valid, Rows) else None
             ),

@@ -25,7 +25,6 @@ class Keeper:
 
     Args:
         stepper: What is being trained.
-        identity: What tells this run from others, ready for JSON.
     """
 
     def __init__(self, stepper: Stepper) -> None:
@@ -51,7 +50,7 @@ class Keeper:
     def write(self, path: Path, state: RunState, plateau: Plateau) -> None:
         """Write everything to a file; a run that was cut short is written as one to go on with."""
         stepper = self.stepper
-        tensors = _named("raw.", self._raw()) | {"sums": stepper.sums}
+        tensors = _named("raw.", self._raw()) | {"sums": stepper.sums, "entries": stepper.entries}
         tensors |= _named("best.", self.best or {}) | _named("anchor.", self.anchor or {})
         facts = state.as_facts(plateau) | {"identity": self.identity, "average_steps": 0}
         if stepper.average is not None:
@@ -68,6 +67,7 @@ class Keeper:
         stepper = self.stepper
         self._load_raw(part(tensors, "raw."))
         stepper.sums.copy_(tensors["sums"])
+        stepper.entries = tensors["entries"]
         self.best = part(tensors, "best.") or None
         self.anchor = part(tensors, "anchor.") or None
         if stepper.average is not None:

@@ -20,10 +20,10 @@ from bnaf.training.schedule import Budget, Moment, Plateau, cosine, warm_up
 from bnaf.training.settings import TrainingSettings
 from bnaf.training.signals import Interrupts
 from bnaf.training.state import RunState
-from bnaf.training.stepper import Stepper
+from bnaf.training.stepper import FOLD, Stepper
 
 POLL_STEPS, POLL_SECONDS = 10, 0.5  # between two agreements of several processes, at most
-SKIP_WINDOW = 100
+SKIP_WINDOW, SKIP_STEPS = 100, FOLD  # steps that are judged together, and between looks
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,7 @@ class Run:
                 self._run_epoch()
         if self.state.reason != "interrupted" and self.state.evaluated < self.state.step:
             self._evaluate()
+        self.state.skipped = self.stepper.skipped
         self._save()
         self.fabric.barrier()
 
@@ -131,6 +132,8 @@ class Run:
         state, interval = self.state, self.plan.interval
         if state.step % self._poll_every == 0:
             self._poll()
+        if state.step % SKIP_STEPS == 0:
+            self._count_skipped()
         if state.reason is None and interval is not None and state.step % interval == 0:
             self._evaluate()
         self._end_if_spent()
@@ -140,7 +143,7 @@ class Run:
             self._save()
 
     def _poll(self) -> None:
-        """Agree with the other processes on the time, on stopping, and on what was skipped."""
+        """Agree with the other processes on the time and on stopping."""
         state, fabric = self.state, self.fabric
         seconds = self._seconds_before + monotonic() - self._started
         requested = float(self._interrupts.requested)
@@ -150,14 +153,12 @@ class Run:
             seconds, requested = shared.tolist()
             pace = (seconds - self._seconds_before) / (state.step - self._pace.step)
             self._poll_every = max(1, min(POLL_STEPS, int(POLL_SECONDS / max(pace, 1e-6))))
-        elif fabric.device.type != "cpu":
-            self._poll_every = POLL_STEPS  # the count below waits for the device
         state.seconds = seconds
         if requested:
             state.reason = "interrupted"
-        self._count_skipped()
 
     def _count_skipped(self) -> None:
+        """End a run of which too much was skipped; this waits for the device."""
         state = self.state
         skipped = int(self.stepper.sums[2])
         if skipped > state.skipped:
@@ -165,7 +166,7 @@ class Run:
         state.skipped = skipped
         if skipped - state.skipped_before > self.settings.max_skipped:
             state.reason = "failed"
-        if state.step % SKIP_WINDOW < self._poll_every:
+        if state.step % SKIP_WINDOW == 0:
             state.skipped_before = skipped
 
     def _end_if_spent(self) -> None:
@@ -186,7 +187,8 @@ class Run:
 
     def _evaluate(self) -> None:
         state, started = self.state, monotonic()
-        state.loss = self.stepper.read_loss(reset=True, otherwise=state.loss)
+        state.loss = self.stepper.read_loss(otherwise=state.loss)
+        self.stepper.reset_loss()
         valid = None if self.plan.valid is None else self.stepper.validate(self.plan.valid)
         rate = self._rate()
         entry = Evaluation(state.step, state.epoch, state.seconds, state.loss, valid, rate)
@@ -229,5 +231,5 @@ class Run:
         speed, left = self._pace.estimate(state.step, share)
         valid = state.history[-1].valid if state.history else None
         best = None if valid is None else state.best
-        loss = self.stepper.read_loss(reset=False, otherwise=state.loss)
+        loss = self.stepper.read_loss(otherwise=state.loss)
         self.progress.show(View(state.step, share, speed, loss, valid, best, self._rate(), left))

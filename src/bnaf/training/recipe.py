@@ -10,7 +10,8 @@ from bnaf.training.settings import TrainingSettings
 
 SMALL_TABLE = 1_000  # rows up to which every step takes them all
 BATCH = 512
-SMALL_STEPS = 150
+SMALL_STEPS, SPARSE_STEPS = 150, 100
+SPARSE = 20  # rows per feature below which a small table is sparse, and soon overfitted
 STREAM_ROWS = 1_000_000  # taken for the length of a stream that does not say
 LEAST_STEPS, MOST_STEPS, EPOCHS = 2_000, 20_000, 100
 SHORTEST_INTERVAL, LONGEST_INTERVAL = 10, 500  # steps between evaluations that cost little
@@ -75,8 +76,9 @@ def recommend(rows: int, features: int) -> Recommendation:
     if features > PLAIN_FEATURES:
         width = max(LEAST_WIDTH, round(WIDTH_TIMES_FEATURES / features))
     if rows > SMALL_TABLE:
-        return Recommendation(3, 2, width, BATCH, choose_steps(rows, BATCH))
-    return Recommendation(2, 1, max(LEAST_WIDTH, width // 2), rows, SMALL_STEPS)
+        return Recommendation(3, 2, width, BATCH, choose_steps(rows, features, BATCH))
+    steps = choose_steps(rows, features, rows)
+    return Recommendation(2, 1, max(LEAST_WIDTH, width // 2), rows, steps)
 
 
 def choose_batch(rows: int, batch: int | None) -> int:
@@ -84,10 +86,10 @@ def choose_batch(rows: int, batch: int | None) -> int:
     return batch or (rows if rows <= SMALL_TABLE else BATCH)
 
 
-def choose_steps(rows: int, batch: int) -> int:
+def choose_steps(rows: int, features: int, batch: int) -> int:
     """Return a number of steps for a run without budget."""
     if rows <= batch:
-        return SMALL_STEPS
+        return SPARSE_STEPS if rows < SPARSE * features else SMALL_STEPS
     return min(MOST_STEPS, max(LEAST_STEPS, EPOCHS * math.ceil(rows / batch)))
 
 

@@ -14,6 +14,7 @@ from bnaf.training.objectives import Objective
 from bnaf.training.settings import TrainingSettings
 
 EVALUATION_ROWS = 4096
+FOLD = 10  # steps whose losses are summed at once
 
 
 class Stepper:
@@ -48,6 +49,7 @@ class Stepper:
             )
         exact = torch.float32 if fabric.device.type == "mps" else torch.float64
         self.sums = torch.zeros(3, dtype=exact, device=fabric.device)  # loss, weight, skipped
+        self.pending: list[tuple[Tensor, float | Tensor, Tensor]] = []
 
     def take(self, batch: Batch, rate: float, step: int) -> None:
         """Take one step.
@@ -66,6 +68,8 @@ class Stepper:
             loss, total = self._share(loss, total, batch.total)
         self.fabric.backward(loss)
         self._update(sum_over(self.fabric, loss.detach()) / self.fabric.world_size, total)
+        if (step + 1) % FOLD == 0:
+            self._fold()
 
     def _share(
         self, loss: Tensor, mine: float | Tensor, total: float | Tensor | None
@@ -81,25 +85,41 @@ class Stepper:
         norm = nn.utils.get_total_norm(gradients)
         if self.settings.clip is not None:
             nn.utils.clip_grads_with_norm_(self.parameters, self.settings.clip, norm)
-        bad = ~(norm + loss).isfinite()
+        both = norm + loss
+        bad = (both - both).ne(0).float()  # 1 where one of them is infinite or undefined, else 0
         # as torch's gradient scaler does: fused Adam leaves everything as it is where this is 1
-        self.optimiser.found_inf = bad.float()  # type: ignore[attr-defined]
+        self.optimiser.found_inf = bad  # type: ignore[attr-defined]
         self._shared_optimiser.step()
         if self.average is not None:
             self.average.update()
-        self._sum(loss, total, bad)
+        self.pending.append((loss, total, bad))
 
-    def read_loss(self, *, reset: bool, otherwise: float) -> float:
-        """Return the mean loss since the last reset.
-
-        Args:
-            reset: Whether to begin anew.
-            otherwise: What to return where no step has counted since.
-        """
-        loss, weight, _ = self.sums.tolist()
-        if reset:
-            self.sums[:2] = 0
+    def read_loss(self, *, otherwise: float) -> float:
+        """Return the mean loss since the last reset, or something else where no step counted."""
+        loss, weight, _ = (self.sums + self._sum_pending()).tolist()
         return loss / weight if weight else otherwise
+
+    @property
+    def skipped(self) -> int:
+        """Number of steps that were skipped."""
+        return int((self.sums + self._sum_pending())[2])
+
+    def reset_loss(self) -> None:
+        """Begin a new mean."""
+        self._fold()
+        self.sums[:2] = 0
+
+    @property
+    def entries(self) -> Tensor:
+        """Loss, weight and verdict of each step that is not in the sums yet."""
+        if not self.pending:
+            return self.sums.new_zeros(0, 3)
+        columns = [map(torch.as_tensor, column) for column in zip(*self.pending, strict=True)]
+        return torch.stack([torch.stack([*column]).to(self.sums) for column in columns], 1)
+
+    @entries.setter
+    def entries(self, entries: Tensor) -> None:
+        self.pending = [(loss, total, bad) for loss, total, bad in entries.to(self.sums)]
 
     @torch.no_grad()
     def validate(self, valid: BatchSource) -> float:
@@ -133,10 +153,18 @@ class Stepper:
             return nullcontext()
         return private_draws(self.settings.seed, step, self.fabric.global_rank, self.fabric.device)
 
-    def _sum(self, loss: Tensor, total: float | Tensor, bad: Tensor) -> None:
-        weight = torch.as_tensor(total).to(self.sums) * ~bad
-        loss = torch.where(bad, 0.0, loss).to(self.sums)
-        self.sums += torch.stack([loss * weight, weight, bad.to(self.sums)])
+    def _fold(self) -> None:
+        """Add what is pending to the sums, at steps that do not depend on who looks on."""
+        self.sums += self._sum_pending()
+        self.pending = []
+
+    def _sum_pending(self) -> Tensor:
+        if not self.pending:
+            return torch.zeros_like(self.sums)
+        losses, totals, bad = self.entries.unbind(1)
+        weights = totals * (1 - bad)
+        losses = torch.where(bad > 0, 0.0, losses)
+        return torch.stack([(losses * weights).sum(), weights.sum(), bad.sum()])
 
 
 def weigh(batch: Batch) -> float | Tensor:
