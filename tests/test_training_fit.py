@@ -180,14 +180,17 @@ def test_the_best_weights_are_kept_and_early_stopping_ends_the_run():
 def test_a_drop_returns_to_the_best_weights():
     settings = TrainingSettings(
         steps=60, schedule="plateau", plateau_patience=1, plateau_cooldown=0, reload_best=True,
-        learning_rate=0.5, warm_up=0, evaluate_every=3, average=None, early_stopping=None,
+        learning_rate=0.5, warm_up=0, evaluate_every=1, average=None, early_stopping=None,
     )  # fmt: skip
-    history = quietly(
-        small_flow(), banana(50), valid=banana(60, seed=1), settings=settings
-    ).history
-    rates = {entry.learning_rate for entry in history}
-    assert 0.25 in rates
-    assert all(rate == max(0.5 / 2**n, 5e-4) for n, rate in enumerate(sorted(rates, reverse=True)))
+    rows, valid = banana(50), banana(60, seed=1)
+    history = quietly(small_flow(), rows, valid=valid, settings=settings).history
+    rates = [entry.learning_rate for entry in history]
+    dropped = rates.index(0.25)  # the first step after a drop
+    best = min(range(dropped), key=lambda index: history[index].valid)
+    assert best < dropped - 1
+    assert history[dropped].loss == history[best + 1].loss  # both start from the best weights
+    levels = sorted(set(rates), reverse=True)
+    assert levels == [max(0.5 / 2**number, 5e-4) for number in range(len(levels))]
 
 
 def test_the_papers_settings_run():
@@ -254,23 +257,39 @@ def test_a_failed_run_names_the_columns_of_a_stream():
         quietly(small_flow(), [rows, odd], settings=TrainingSettings(steps=200))
 
 
-def test_ctrl_c_ends_the_run_with_its_weights_and_signals_as_before():
-    rows, flow = banana(100), small_flow()
+class Interrupted(MaximumLikelihood):
+    """Likelihood during whose n-th step somebody presses Ctrl-C."""
+
+    def __init__(self, flow, step):
+        super().__init__(flow)
+        self.step, self.calls = step, 0
+
+    def losses(self, rows, context):
+        self.calls += self.training
+        if self.training and self.calls == self.step:
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().losses(rows, context)
+
+
+@pytest.mark.parametrize("step", [29, 30, 45, 60])
+def test_ctrl_c_ends_a_run_that_can_go_on(tmp_path, step):
+    rows, valid = banana(300), banana(50, seed=1)
+    settings = TrainingSettings(epochs=12, batch=60, evaluate_every=10)
+    options = {"valid": valid, "settings": settings}
     before = signal.getsignal(signal.SIGINT)
-
-    class Interrupted(MaximumLikelihood):
-        calls = 0
-
-        def losses(self, rows, context):
-            Interrupted.calls += 1
-            if Interrupted.calls == 30:
-                os.kill(os.getpid(), signal.SIGINT)
-            return super().losses(rows, context)
-
-    record = quietly(flow, rows, objective=Interrupted(flow), settings=TrainingSettings(steps=900))
-    assert record.reason == "interrupted"
-    assert record.steps == 30
+    one, two = same_start(small_flow, 2)
+    whole = quietly(one, rows, objective=Interrupted(one, 0), **options)
+    kept = {"objective": Interrupted(two, step), "checkpoint": tmp_path / "run"}
+    first = quietly(two, rows, **options, **kept)
+    assert first.reason == ("budget" if step == 60 else "interrupted")
+    assert first.steps == step
     assert signal.getsignal(signal.SIGINT) is before
+    with torch.no_grad():
+        best = -two().log_prob(valid).mean().item()
+    assert best == pytest.approx(min(entry.valid for entry in first.history), abs=1e-5)
+    again = quietly(two, rows, **options, **kept)
+    assert [entry.valid for entry in again.history] == [entry.valid for entry in whole.history]
+    assert torch.equal(weights_of(one), weights_of(two))
 
 
 def test_a_finished_run_is_not_run_again(tmp_path):

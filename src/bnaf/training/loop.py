@@ -77,6 +77,7 @@ class Run:
         self._started = self._saved = monotonic()
         self._evaluation_seconds = 0.0
         self._poll_every = 1
+        self._stopping = False
 
     def resume(self) -> None:
         """Go back to where the checkpoint is."""
@@ -137,6 +138,8 @@ class Run:
         if state.reason is None and interval is not None and state.step % interval == 0:
             self._evaluate()
         self._end_if_spent()
+        if state.reason is None and self._stopping:  # last, so that nothing due is left out
+            state.reason = "interrupted"
         if self._pace.due():
             self._show()
         if monotonic() - self._saved > self.plan.checkpoint_every and state.reason is None:
@@ -153,9 +156,7 @@ class Run:
             seconds, requested = shared.tolist()
             pace = (seconds - self._seconds_before) / (state.step - self._pace.step)
             self._poll_every = max(1, min(POLL_STEPS, int(POLL_SECONDS / max(pace, 1e-6))))
-        state.seconds = seconds
-        if requested:
-            state.reason = "interrupted"
+        state.seconds, self._stopping = seconds, requested > 0
 
     def _count_skipped(self) -> None:
         """End a run of which too much was skipped; this waits for the device."""
