@@ -292,6 +292,21 @@ def test_ctrl_c_ends_a_run_that_can_go_on(tmp_path, step):
     assert torch.equal(weights_of(one), weights_of(two))
 
 
+def test_the_time_of_an_interrupted_run_counts(tmp_path):
+    rows, flow = banana(300), small_flow()
+    settings = TrainingSettings(seconds=0.8)
+    kept = {"checkpoint": tmp_path / "run", "settings": settings}
+    first = quietly(flow, rows, objective=Interrupted(flow, 25), **kept)
+    assert first.reason == "interrupted"
+    start = time.monotonic()
+    again = quietly(flow, rows, objective=Interrupted(flow, 0), **kept)
+    assert again.reason == "budget"
+    assert again.steps > first.steps
+    assert again.seconds >= 0.8
+    assert again.history[-1].seconds > first.seconds
+    assert time.monotonic() - start < 0.8 - first.seconds + 0.5
+
+
 def test_a_finished_run_is_not_run_again(tmp_path):
     path, rows = tmp_path / "deep" / "run.ckpt", banana(100)
     one, two = same_start(small_flow, 2)

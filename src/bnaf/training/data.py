@@ -16,7 +16,7 @@ from bnaf.errors import SettingsError
 class Batch(NamedTuple):
     """Rows of one step, or one process's share of them.
 
-    Attributes:
+    Args:
         rows: One row per line.
         context: What the rows are conditioned on, line by line.
         weights: How much each row counts.

@@ -30,7 +30,7 @@ SKIP_WINDOW, SKIP_STEPS = 100, FOLD  # steps that are judged together, and betwe
 class Plan:
     """What a run works through.
 
-    Attributes:
+    Args:
         objective: What is minimised.
         source: Where batches come from.
         valid: Rows that are only evaluated, if any.

@@ -25,7 +25,7 @@ WIDTH_TIMES_FEATURES = 320
 class Recommendation:
     """Sizes that suit a table.
 
-    Attributes:
+    Args:
         transforms: Stacked networks of the flow.
         hidden_layers: Hidden layers of each.
         width: Units per feature of each layer.

@@ -20,7 +20,7 @@ class Evaluation(NamedTuple):
 class TrainingRecord:
     """Record of a fit.
 
-    Attributes:
+    Args:
         reason: Why it ended: "budget", "early stopping", "interrupted" or "failed".
         steps: Steps of the optimiser, skipped ones included.
         epochs: Passes over the rows that were completed.

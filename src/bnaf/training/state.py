@@ -13,7 +13,7 @@ from bnaf.training.schedule import Moment, Plateau
 class RunState:
     """Counters of a run.
 
-    Attributes:
+    Args:
         step: Steps taken.
         epoch: Epochs completed.
         index: Batches taken in this epoch.
