@@ -93,6 +93,22 @@ def test_a_stream_shares_its_batches(rows):
     assert source.batch_count() == 2
 
 
+def test_a_stream_that_knows_epochs_and_processes_is_left_to_itself(rows):
+    class Sharded:
+        rank, world_size, epoch = 1, 2, None
+
+        def set_epoch(self, epoch):
+            self.epoch = epoch
+
+        def __iter__(self):
+            yield rows + 100 * self.epoch
+
+    source = Stream(Sharded())
+    assert numbers(source, 3, rank=1, world_size=2) == [(rows[:, 0] + 300).tolist()]
+    with pytest.raises(SettingsError, match=r"process 0 of 1, got one with rank=1 and world_s"):
+        next(source.batches(0))
+
+
 LIKE = torch.zeros(1)
 
 

@@ -68,3 +68,11 @@ def test_torchrun_starts_two_processes_that_agree_with_one(tmp_path, together):
     elastic = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     run(*elastic, RUNS, "elastic", tmp_path)
     assert_close(together["one"], json.loads((tmp_path / "elastic.json").read_text()))
+
+
+@pytest.mark.slow
+def test_a_compiled_objective_trains_alike(tmp_path, together):
+    run(RUNS, "compiled", tmp_path)
+    compiled = json.loads((tmp_path / "compiled.json").read_text())
+    ours, theirs = (torch.tensor(x["weights"]) for x in (together["one"], compiled))
+    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-8)

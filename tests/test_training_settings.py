@@ -28,7 +28,7 @@ from bnaf.training.schedule import Budget, Moment, Plateau, cosine, warm_up
         ({"average": 1.0}, r"average must be a number between 0 and 1, got 1.0"),
         ({"average_share": 0.0}, r"average_share must be a number between 0 and 1, got 0.0"),
         ({"reload_best": True}, r"reload_best needs schedule='plateau'.* got schedule='cosine'"),
-        ({"precision": "16-mixed"}, r"gradient scaler, got '16-mixed'; use 'bf16-mixed'"),
+        ({"precision": "16-mixed"}, r"gradient scaler, got '16-mixed'; use 'bf16-true'"),
         ({"devices": 0}, r"devices must be a whole number of at least 1, got 0"),
         ({"max_skipped": -1}, r"max_skipped must be a whole number of at least 0, got -1"),
     ],
@@ -184,7 +184,7 @@ def test_sizes_follow_the_table():
     assert recommend(100, 2).batch == 100
     assert recommend(1_000_000, 6).batch == 512
     assert recommend(1_000_000, 6).width == 20
-    assert [recommend(30_000, features).width for features in (43, 63)] == [7, 5]
+    assert [recommend(30_000, features).width for features in (43, 63)] == [6, 5]
     choices = [(15, 3, 15), (100, 2, 100), (5_000, 6, 512), (60_000, 6, 512), (10**6, 6, 512)]
     assert [choose_steps(*sizes) for sizes in choices] == [100, 150, 2_000, 11_800, 20_000]
     with pytest.raises(SettingsError, match="at least 1, got 0 rows and 3 features"):

@@ -176,3 +176,5 @@ if __name__ == "__main__":
         processes(folder)
     elif command == "elastic":
         train_together(folder, "elastic", {})
+    elif command == "compiled":
+        train_together(folder, "compiled", {"compile": True})

@@ -39,11 +39,12 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         file.flush()
         os.fsync(file.fileno())
     unfinished.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # the new name, too, must survive a loss of power
-    finally:
-        os.close(folder)
+    if os.name == "posix":  # where a folder can be opened: its new entry must survive, too
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def read_checkpoint(path: Path) -> Checkpoint:

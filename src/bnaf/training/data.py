@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -182,7 +182,11 @@ class BaseDraws(FreshRows):
 
 
 class Stream:
-    """Any iterable of batches that can be gone through again; its order is its own affair.
+    """Any iterable of batches that can be gone through again.
+
+    One with ``set_epoch`` is told which epoch comes next, and orders its rows by it. One with
+    ``rank`` and ``world_size`` yields the share of its process and must have been made for as many
+    as there are; of any other, each process takes every so many rows of a batch.
 
     Args:
         iterable: What yields tensors of rows, or batches.
@@ -194,21 +198,34 @@ class Stream:
                 "rows must be a stream that can be gone through once per epoch, got a one-way "
                 f"{type(iterable).__name__}; give a list of batches, or an object with batches()."
             )
-        self.iterable = iterable
+        self.iterable: Any = iterable
 
     def batches(
         self, epoch: int, *, rank: int = 0, world_size: int = 1, start: int = 0
     ) -> Iterator[Batch]:
+        mine = slice(rank, None, world_size)
+        if hasattr(self.iterable, "world_size"):
+            mine = slice(None)
+            made_for = self.iterable.rank, self.iterable.world_size
+            if made_for != (rank, world_size):
+                raise SettingsError(
+                    f"The stream must be made for process {rank} of {world_size}, got one with "
+                    f"rank={made_for[0]} and world_size={made_for[1]}."
+                )
+        if hasattr(self.iterable, "set_epoch"):
+            self.iterable.set_epoch(epoch)
         for item in islice(self.iterable, start, None):
             batch = item if isinstance(item, Batch) else Batch(torch.as_tensor(item))
-            mine = slice(rank, None, world_size)
-            parts = [None if part is None else part[mine] for part in batch[:3]]
-            assert parts[0] is not None
-            yield Batch(parts[0], parts[1], parts[2])
+            rows, context, weights, _ = batch
+            yield Batch(
+                rows[mine],
+                None if context is None else context[mine],
+                None if weights is None else weights[mine],
+            )
 
     def batch_count(self, world_size: int = 1) -> int | None:
         try:
-            return len(self.iterable)  # type: ignore[arg-type]
+            return len(self.iterable)
         except TypeError:
             return None
 

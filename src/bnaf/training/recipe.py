@@ -18,7 +18,7 @@ SHORTEST_INTERVAL, LONGEST_INTERVAL = 10, 500  # steps between evaluations that 
 EVALUATION_COST = 7  # validating no more than batch / 7 rows per step costs about 5 % of the time
 PLAIN_FEATURES = 16  # columns up to which a flow has its full width
 FULL_WIDTH, LEAST_WIDTH = 20, 5
-WIDTH_TIMES_FEATURES = 320
+WIDTH_TIMES_FEATURES = 250
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def recommend(rows: int, features: int) -> Recommendation:
         >>> recommend(1_600_000, 6)
         Recommendation(transforms=3, hidden_layers=2, width=20, batch=512, steps=20000)
         >>> recommend(29_556, 43).width
-        7
+        6
     """
     if rows < 1 or features < 1:
         raise SettingsError(

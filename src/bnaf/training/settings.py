@@ -57,7 +57,7 @@ class TrainingSettings:
         nodes: Number of machines.
         accelerator: Kind of device, as Fabric names it; ``None`` for that of the flow.
         strategy: How processes work together, as Fabric names it: "auto", "ddp", "ddp_spawn" ...
-        precision: Numbers used, as Fabric names them ("bf16-mixed", "64-true"); ``None`` for those
+        precision: Numbers used, as Fabric names them ("bf16-true", "64-true"); ``None`` for those
             of the flow.
         compile: Whether ``torch.compile`` compiles the objective.
 
@@ -194,7 +194,7 @@ class TrainingSettings:
         if str(self.precision) in SCALED_PRECISIONS:
             raise SettingsError(
                 f"precision must not need a gradient scaler, got {self.precision!r}; "
-                "use 'bf16-mixed'."
+                "use 'bf16-true', '32-true' or '64-true'."
             )
         if isinstance(self.devices, int):
             self._whole("devices", 1)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from lightning_fabric import Fabric
@@ -36,7 +37,8 @@ class Stepper:
         self.optimiser = torch.optim.Adam(
             chosen, settings.learning_rate, amsgrad=settings.amsgrad, fused=True
         )
-        module: nn.Module = torch.compile(objective) if settings.compile else objective  # type: ignore[assignment]
+        module: Any = _Unpacked(objective)
+        module = torch.compile(module) if settings.compile else module
         self.module, self._shared_optimiser = fabric.setup(module, self.optimiser)
         self.parameters = [weight for weight in objective.parameters() if weight.requires_grad]
         self.average: WeightAverage | None = None
@@ -62,7 +64,7 @@ class Stepper:
         self.optimiser.param_groups[0]["lr"] = rate
         self.optimiser.zero_grad()
         with self._private_draws(step + 1):
-            loss = self.module(batch.rows, batch.context, batch.weights)
+            loss = self.module(_Parcel(batch))
         total = weigh(batch)
         if self.fabric.world_size > 1:
             loss, total = self._share(loss, total, batch.total)
@@ -165,6 +167,25 @@ class Stepper:
         weights = totals * (1 - bad)
         losses = torch.where(bad > 0, 0.0, losses)
         return torch.stack([(losses * weights).sum(), weights.sum(), bad.sum()])
+
+
+class _Parcel:
+    """Batch that Fabric does not look into: mixed precision would round its rows."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.rows, self.context, self.weights = batch.rows, batch.context, batch.weights
+
+
+class _Unpacked(nn.Module):
+    """Objective that takes a parcel."""
+
+    def __init__(self, objective: Objective) -> None:
+        super().__init__()
+        self.objective = objective
+
+    def forward(self, parcel: _Parcel) -> Tensor:
+        loss: Tensor = self.objective(parcel.rows, parcel.context, parcel.weights)
+        return loss
 
 
 def weigh(batch: Batch) -> float | Tensor:
