@@ -69,11 +69,13 @@ def test_the_default_beats_a_gaussian_on_held_out_rows():
 def test_a_small_table_takes_well_under_a_second_and_any_order():
     rows = banana(100)
     one, two = same_start(small_flow, 2)
+    start = time.process_time()
     record = quietly(one, rows, settings=None)
+    spent = time.process_time() - start
     quietly(two, rows.flip(0), settings=None)
     assert record.batch == 100
     assert torch.equal(weights_of(one), weights_of(two))
-    assert record.seconds < 1.5  # on a busy machine
+    assert spent < 2  # with the types of every call checked; without, a fraction of it
 
 
 def test_arrays_are_taken_and_never_rescaled():
@@ -303,7 +305,7 @@ def test_the_time_of_an_interrupted_run_counts(tmp_path):
     again = quietly(flow, rows, objective=Interrupted(flow, 0), **kept)
     assert again.reason == "budget"
     assert again.steps > first.steps
-    assert again.seconds >= 0.8
+    assert again.seconds == pytest.approx(0.8, abs=0.2)
     assert again.history[-1].seconds > first.seconds
     assert time.monotonic() - start < 0.8 - first.seconds + 0.5
 

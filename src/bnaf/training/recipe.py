@@ -10,8 +10,8 @@ from bnaf.training.settings import TrainingSettings
 
 SMALL_TABLE = 1_000  # rows up to which every step takes them all
 BATCH = 512
-SMALL_STEPS, SPARSE_STEPS = 150, 100
-SPARSE = 20  # rows per feature below which a small table is sparse, and soon overfitted
+SMALL_STEPS, FEW_STEPS = 150, 100
+FEW_ROWS, FEW_PER_FEATURE = 200, 20  # below both, a table is soon overfitted
 STREAM_ROWS = 1_000_000  # taken for the length of a stream that does not say
 LEAST_STEPS, MOST_STEPS, EPOCHS = 2_000, 20_000, 100
 SHORTEST_INTERVAL, LONGEST_INTERVAL = 10, 500  # steps between evaluations that cost little
@@ -89,7 +89,8 @@ def choose_batch(rows: int, batch: int | None) -> int:
 def choose_steps(rows: int, features: int, batch: int) -> int:
     """Return a number of steps for a run without budget."""
     if rows <= batch:
-        return SPARSE_STEPS if rows < SPARSE * features else SMALL_STEPS
+        few = rows < min(FEW_ROWS, FEW_PER_FEATURE * features)
+        return FEW_STEPS if few else SMALL_STEPS
     return min(MOST_STEPS, max(LEAST_STEPS, EPOCHS * math.ceil(rows / batch)))
 
 
