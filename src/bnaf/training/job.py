@@ -214,6 +214,7 @@ def _explain(run: Run) -> str:
     if odd is not None and odd.any():
         listed = ", ".join(f"{int(i)} ({int(odd[i])})" for i in odd.nonzero())
         return text + f"Missing or infinite values by column, counted from 0: {listed}."
+    assert run.batch is not None
     largest = run.batch.rows.abs().amax(0)
     column = int(largest.argmax())
     return text + (

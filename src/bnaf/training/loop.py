@@ -68,6 +68,7 @@ class Run:
         self.keeper = Keeper(self.stepper)
         self.state = RunState(epoch_batches=plan.source.batch_count(fabric.world_size))
         self.like = self.stepper.parameters[0]
+        self.batch: Batch | None = None  # the last one
         self.odd_columns: Tensor | None = None  # how many values were not finite, by column
         for source in (plan.source, plan.valid):
             if isinstance(source, Rows):
@@ -75,7 +76,7 @@ class Run:
         self._interrupts = Interrupts()
         self._pace = Pace(progress.interval)
         self._started = self._saved = monotonic()
-        self._evaluation_seconds = 0.0
+        self._seconds_before = self._evaluation_seconds = 0.0
         self._poll_every = 1
         self._stopping = False
 
