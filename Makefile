@@ -30,6 +30,7 @@ lint: install
 
 bench: install
 	$(BIN)/python benchmarks/training.py --out results/training.json
+	$(BIN)/python benchmarks/loop.py --out results/loop.json
 
 bench-rivals: $(RIVALS)/installed
 	$(RIVALS)/bin/python benchmarks/rivals_training.py --out results/rivals_training.json

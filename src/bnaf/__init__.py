@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from bnaf.data.tables import read_table
     from bnaf.model import Model
     from bnaf.storage import load, save
+    from bnaf.training import TrainingRecord, TrainingSettings, fit
 
 __version__ = version("bnaf")
 
@@ -41,6 +42,9 @@ __all__ = [
     "TableError",
     "TableWarning",
     "TrainingError",
+    "TrainingRecord",
+    "TrainingSettings",
+    "fit",
     "load",
     "read_table",
     "save",
@@ -48,6 +52,9 @@ __all__ = [
 
 _ON_FIRST_USE = {
     "Model": "bnaf.model",
+    "TrainingRecord": "bnaf.training",
+    "TrainingSettings": "bnaf.training",
+    "fit": "bnaf.training",
     "load": "bnaf.storage",
     "read_table": "bnaf.data.tables",
     "save": "bnaf.storage",
@@ -55,6 +62,7 @@ _ON_FIRST_USE = {
 
 
 def __getattr__(name: str) -> Any:
+    """Import what is heavy when it is first asked for."""
     if name not in _ON_FIRST_USE:
         raise AttributeError(f"module 'bnaf' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_ON_FIRST_USE[name]), name)

@@ -34,4 +34,8 @@ class InversionError(BnafError, ValueError):
 
 
 class TrainingError(BnafError, RuntimeError):
-    """Fit that could not be carried out."""
+    """Fit that could not be carried out; its ``record`` tells how far it came."""
+
+    def __init__(self, message: str, record: object = None) -> None:
+        super().__init__(message)
+        self.record = record

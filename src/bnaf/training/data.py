@@ -1,0 +1,256 @@
+"""Sources of batches: rows in memory, rows drawn afresh, and any stream of batches."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Generator, Tensor
+
+from bnaf.errors import SettingsError
+
+
+class Batch(NamedTuple):
+    """Rows of one step, or one process's share of them.
+
+    Args:
+        rows: One row per line.
+        context: What the rows are conditioned on, line by line.
+        weights: How much each row counts.
+        total: Sum of the weights, or number of rows, over all processes; ``None`` if not known.
+    """
+
+    rows: Tensor
+    context: Tensor | None = None
+    weights: Tensor | None = None
+    total: float | Tensor | None = None
+
+
+@runtime_checkable
+class BatchSource(Protocol):
+    """What the loop needs of a stream of rows.
+
+    The order is a function of the epoch alone, so that a position, epoch and batch, is all it
+    takes to resume.
+    """
+
+    def batches(
+        self, epoch: int, *, rank: int = 0, world_size: int = 1, start: int = 0
+    ) -> Iterator[Tensor | Batch]:
+        """Yield the batches of an epoch from number ``start`` on, of each the share of a process.
+
+        Every process must get the same number of batches.
+        """
+
+    def batch_count(self, world_size: int = 1) -> int | None:
+        """Return the number of batches in an epoch, where it is known beforehand."""
+
+
+class Rows:
+    """Rows in memory, shuffled by index; each epoch has an order of its own.
+
+    An epoch has as few batches as the largest size allows, all of equal size. What does not fill
+    them, fewer rows than there are batches, sits out that epoch. A batch of all rows takes them in
+    sorted order, so that its result does not depend on the order they came in.
+
+    Args:
+        rows: The table, on the device of the flow.
+        context: What the rows are conditioned on, line by line.
+        weights: How much each row counts.
+        batch: Largest number of rows in a batch over all processes; all by default.
+        seed: Seed of the orders.
+    """
+
+    def __init__(
+        self,
+        rows: Float[Tensor, "rows features"],
+        context: Float[Tensor, "rows context_features"] | None = None,
+        weights: Float[Tensor, " rows"] | None = None,
+        *,
+        batch: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.count = len(rows)
+        self.batch_total = -(-self.count // min(batch or self.count, self.count))
+        self.batch, self.seed = self.count // self.batch_total, seed
+        if self.batch_total == 1:
+            order = _sorted_order([part for part in (rows, context, weights) if part is not None])
+            rows = rows[order]
+            context = None if context is None else context[order]
+            weights = None if weights is None else weights[order]
+        self.rows, self.context, self.weights = rows, context, weights
+
+    def batches(
+        self, epoch: int, *, rank: int = 0, world_size: int = 1, start: int = 0
+    ) -> Iterator[Batch]:
+        if self.batch_total == 1:
+            if start == 0:
+                yield self._share(slice(rank, None, world_size), slice(None))
+            return
+        generator = Generator().manual_seed(mix_seed(self.seed, epoch))
+        order = torch.randperm(self.count, generator=generator).to(self.rows.device)
+        for number in range(start, self.batch_total):
+            chosen = order[number * self.batch : (number + 1) * self.batch]
+            yield self._share(chosen[rank::world_size], chosen)
+
+    def batch_count(self, world_size: int = 1) -> int:
+        return self.batch_total
+
+    def chunks(self, size: int, *, rank: int = 0, world_size: int = 1) -> Iterator[Batch]:
+        """Yield all rows as they stand, a process's share of each chunk, to be evaluated."""
+        for first in range(0, self.count, size):
+            last = min(first + size, self.count)
+            yield self._share(slice(first + rank, last, world_size), slice(first, last))
+
+    def to(self, like: Tensor) -> "Rows":
+        """Move everything to the device and type of a tensor, and return itself."""
+        self.rows = self.rows.to(like)
+        self.context = None if self.context is None else self.context.to(like)
+        self.weights = None if self.weights is None else self.weights.to(like)
+        return self
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of what is stored, to tell one table from another."""
+        digest = hashlib.blake2b(digest_size=16)
+        for part in (self.rows, self.context, self.weights):
+            if part is not None:
+                digest.update(f"{tuple(part.shape)}{part.dtype}".encode())
+                digest.update(part.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    def _share(self, mine: Tensor | slice, all_processes: Tensor | slice) -> Batch:
+        rows, context, weights = self.rows[mine], self.context, self.weights
+        return Batch(
+            rows,
+            None if context is None else context[mine],
+            None if weights is None else weights[mine],
+            len(self.rows[all_processes]) if weights is None else weights[all_processes].sum(),
+        )
+
+
+class FreshRows:
+    """Rows drawn anew for every step, with a private generator.
+
+    Args:
+        draw: Function of a number of rows and a generator.
+        batch: Rows of a batch over all processes.
+        seed: Seed of the draws; batch number and epoch do the rest.
+        epoch_batches: What is called an epoch.
+    """
+
+    def __init__(
+        self,
+        draw: Callable[[int, Generator], Tensor],
+        *,
+        batch: int = 512,
+        seed: int = 0,
+        epoch_batches: int = 100,
+    ) -> None:
+        self.draw, self.batch, self.seed, self.epoch_batches = draw, batch, seed, epoch_batches
+
+    def batches(
+        self, epoch: int, *, rank: int = 0, world_size: int = 1, start: int = 0
+    ) -> Iterator[Batch]:
+        for number in range(start, self.epoch_batches):
+            seed = mix_seed(self.seed, epoch * self.epoch_batches + number)
+            rows = self.draw(self.batch, Generator().manual_seed(seed))
+            yield Batch(rows[rank::world_size], total=len(rows))
+
+    def batch_count(self, world_size: int = 1) -> int:
+        return self.epoch_batches
+
+
+class BaseDraws(FreshRows):
+    """Draws of a standard normal base, the rows of a reverse divergence.
+
+    Args:
+        features: Number of columns.
+        batch: Rows of a batch over all processes.
+        seed: Seed of the draws.
+    """
+
+    def __init__(self, features: int, *, batch: int = 512, seed: int = 0) -> None:
+        self.features = features
+        super().__init__(self._normal, batch=batch, seed=seed)
+
+    def _normal(self, count: int, generator: Generator) -> Tensor:
+        return torch.randn(count, self.features, generator=generator, dtype=torch.float64)
+
+
+class Stream:
+    """Any iterable of batches that can be gone through again.
+
+    One with ``set_epoch`` is told which epoch comes next, and orders its rows by it. One with
+    ``rank`` and ``world_size`` yields the share of its process and must have been made for as many
+    as there are; of any other, each process takes every so many rows of a batch.
+
+    Args:
+        iterable: What yields tensors of rows, or batches.
+    """
+
+    def __init__(self, iterable: Iterable[Tensor | Batch]) -> None:
+        if iter(iterable) is iterable:
+            raise SettingsError(
+                "rows must be a stream that can be gone through once per epoch, got a one-way "
+                f"{type(iterable).__name__}; give a list of batches, or an object with batches()."
+            )
+        self.iterable: Any = iterable
+
+    def batches(
+        self, epoch: int, *, rank: int = 0, world_size: int = 1, start: int = 0
+    ) -> Iterator[Batch]:
+        mine = slice(rank, None, world_size)
+        if hasattr(self.iterable, "world_size"):
+            mine = slice(None)
+            made_for = self.iterable.rank, self.iterable.world_size
+            if made_for != (rank, world_size):
+                raise SettingsError(
+                    f"The stream must be made for process {rank} of {world_size}, got one with "
+                    f"rank={made_for[0]} and world_size={made_for[1]}."
+                )
+        if hasattr(self.iterable, "set_epoch"):
+            self.iterable.set_epoch(epoch)
+        for item in islice(self.iterable, start, None):
+            batch = item if isinstance(item, Batch) else Batch(torch.as_tensor(item))
+            rows, context, weights, _ = batch
+            yield Batch(
+                rows[mine],
+                None if context is None else context[mine],
+                None if weights is None else weights[mine],
+            )
+
+    def batch_count(self, world_size: int = 1) -> int | None:
+        try:
+            return len(self.iterable)
+        except TypeError:
+            return None
+
+
+def as_batch(item: Tensor | Batch, like: Tensor) -> Batch:
+    """Return rows, or a batch of them, with the device and type of a tensor."""
+    batch = item if isinstance(item, Batch) else Batch(torch.as_tensor(item))
+    if batch.rows.dtype == like.dtype and batch.rows.device == like.device:
+        return batch
+    context, weights = batch.context, batch.weights
+    return Batch(
+        batch.rows.to(like),
+        None if context is None else context.to(like),
+        None if weights is None else weights.to(like),
+        batch.total,
+    )
+
+
+def mix_seed(seed: int, number: int) -> int:
+    """Return a seed for the draws of that number, unlike those of its neighbours."""
+    digest = hashlib.blake2b(f"{seed}:{number}".encode(), digest_size=4).digest()
+    return int.from_bytes(digest, "big")
+
+
+def _sorted_order(parts: list[Tensor]) -> Tensor:
+    columns = torch.cat([part.reshape(len(part), -1) for part in parts], 1)
+    order = np.lexsort(columns.cpu().double().numpy().T)
+    return torch.from_numpy(order).to(columns.device)

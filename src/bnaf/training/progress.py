@@ -1,0 +1,163 @@
+"""What a run shows while it lasts: a bar on a terminal, plain lines elsewhere, or nothing."""
+
+import sys
+from time import monotonic
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+BAR_SECONDS, LINE_SECONDS = 0.2, 5.0
+
+
+class View(NamedTuple):
+    """What there is to show at some moment; losses are in nats per row."""
+
+    step: int
+    share: float
+    steps_per_second: float
+    loss: float
+    valid: float | None
+    best: float | None
+    learning_rate: float
+    seconds_left: float
+
+    def describe(self) -> str:
+        """Return all of it in one line."""
+        parts = [f"step {self.step}", f"{self.steps_per_second:.1f} steps/s"]
+        parts.append(f"loss {self.loss:.4f} nats")
+        if self.valid is not None:
+            parts.append(f"valid {self.valid:.4f}")
+        if self.best is not None:
+            parts.append(f"best {self.best:.4f}")
+        parts += [f"rate {self.learning_rate:.2g}", f"{format_seconds(self.seconds_left)} left"]
+        return "  ".join(parts)
+
+
+@runtime_checkable
+class Progress(Protocol):
+    """Display of a run."""
+
+    interval: float
+    """Seconds between two views."""
+
+    def show(self, view: View) -> None:
+        """Show how far the run has come."""
+
+    def close(self, summary: str) -> None:
+        """Show how it ended."""
+
+
+class Silence:
+    """Display of nothing."""
+
+    interval = float("inf")
+
+    def show(self, view: View) -> None:
+        pass
+
+    def close(self, summary: str) -> None:
+        pass
+
+
+class Lines:
+    """Plain lines, every few seconds and at the end.
+
+    Args:
+        file: Text file they go to.
+    """
+
+    interval = LINE_SECONDS
+
+    def __init__(self, file: Any) -> None:
+        self.file = file
+
+    def show(self, view: View) -> None:
+        print(f"{100 * view.share:3.0f} %  {view.describe()}", file=self.file, flush=True)
+
+    def close(self, summary: str) -> None:
+        print(summary, file=self.file, flush=True)
+
+
+class Bar:
+    """Bar drawn by Rich.
+
+    Args:
+        file: The terminal.
+    """
+
+    interval = BAR_SECONDS
+
+    def __init__(self, file: Any) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, TaskProgressColumn, TextColumn
+        from rich.progress import Progress as RichProgress
+
+        columns = (BarColumn(20), TaskProgressColumn(), TextColumn("{task.description}"))
+        self.bar = RichProgress(*columns, console=Console(file=file), transient=True)
+        self.task = self.bar.add_task("", total=1.0)
+        self.bar.start()
+
+    def show(self, view: View) -> None:
+        self.bar.update(self.task, completed=view.share, description=view.describe())
+
+    def close(self, summary: str) -> None:
+        self.bar.stop()
+        self.bar.console.print(summary, highlight=False)
+
+
+def make_progress(wanted: bool, file: Any = None) -> Progress:
+    """Return a bar where the file is a terminal, lines where it is not.
+
+    Args:
+        wanted: False for silence.
+        file: Text file; standard error by default.
+    """
+    file = sys.stderr if file is None else file
+    if not wanted:
+        return Silence()
+    return Bar(file) if file.isatty() else Lines(file)
+
+
+class Pace:
+    """When to show the next view, and how long a run has still to go.
+
+    Args:
+        interval: Seconds between views.
+    """
+
+    def __init__(self, interval: float) -> None:
+        self.interval = interval
+        self.started = self.shown = monotonic()
+        self.step = 0
+        self.share = 0.0
+
+    def begin(self, step: int, share: float) -> None:
+        """Note where this part of the run starts."""
+        self.step, self.share = step, share
+
+    def due(self) -> bool:
+        """Return whether the last view is old enough."""
+        now = monotonic()
+        if now - self.shown < self.interval:
+            return False
+        self.shown = now
+        return True
+
+    def estimate(self, step: int, share: float) -> tuple[float, float]:
+        """Return steps per second and seconds left."""
+        spent = max(monotonic() - self.started, 1e-9)
+        gained = share - self.share
+        left = spent / gained * (1 - share) if gained > 0 else float("inf")
+        return (step - self.step) / spent, left
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a duration as minutes and seconds.
+
+    Example:
+        >>> format_seconds(75.2), format_seconds(3661), format_seconds(float("inf"))
+        ('1:15', '1:01:01', '?')
+    """
+    if seconds == float("inf"):
+        return "?"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

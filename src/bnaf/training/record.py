@@ -1,0 +1,62 @@
+"""What a run leaves behind besides the weights."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+
+class Evaluation(NamedTuple):
+    """State of a run when it was evaluated; losses are in nats per row."""
+
+    step: int
+    epoch: int
+    seconds: float
+    loss: float
+    valid: float | None
+    learning_rate: float
+
+
+@dataclass(frozen=True)
+class TrainingRecord:
+    """Record of a fit.
+
+    Args:
+        reason: Why it ended: "budget", "early stopping", "interrupted" or "failed".
+        steps: Steps of the optimiser, skipped ones included.
+        epochs: Passes over the rows that were completed.
+        seconds: Wall-clock time, earlier parts of a resumed run included.
+        loss: Mean training loss since the last evaluation but one, in nats per row.
+        valid: Loss on the validation rows of the weights that were kept, where there are any.
+        best_step: The step these weights are from.
+        skipped: Steps whose loss or gradient was infinite or undefined.
+        batch: Rows per step, where they were in memory.
+        history: Every evaluation.
+        settings: The settings by name.
+    """
+
+    reason: str
+    steps: int
+    epochs: int
+    seconds: float
+    loss: float
+    valid: float | None
+    best_step: int
+    skipped: int
+    batch: int | None
+    history: tuple[Evaluation, ...]
+    settings: dict[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the record ready for JSON."""
+        fields = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.name != "history"
+        }
+        return fields | {"history": [entry._asdict() for entry in self.history]}
+
+    @classmethod
+    def from_dict(cls, facts: dict[str, Any]) -> "TrainingRecord":
+        """Return the record that :meth:`as_dict` wrote down."""
+        history = tuple(Evaluation(**entry) for entry in facts["history"])
+        return cls(**facts | {"history": history})

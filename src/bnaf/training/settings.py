@@ -1,0 +1,216 @@
+"""What governs a fit, by name, checked when it is written down."""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from bnaf.errors import SettingsError
+
+SCHEDULES = ("cosine", "plateau", "constant")
+SCALED_PRECISIONS = ("16", "16-mixed")  # need a gradient scaler, which the loop does not run
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings:
+    """Settings of :func:`bnaf.fit`; the defaults are a recipe that needs no tuning.
+
+    The weights of a block flow live in log space and want large steps: the default rate is four
+    to twenty times what other flows take, and gradients are clipped only where they explode.
+    :meth:`paper` and :meth:`paper_toy` are the settings of De Cao et al. (2019), with one
+    departure: their average starts at zero and is not corrected, so that early validations see
+    shrunken weights. Ours is corrected; ``bias_correction=False`` restores theirs.
+
+    Args:
+        epochs: Budget in passes over the rows. Several budgets may be set, and the first to be
+            spent ends the run; with none, one is chosen from the size of the table.
+        steps: Budget in steps of the optimiser.
+        seconds: Budget in wall-clock time.
+        batch: Rows per step over all processes; ``None`` chooses: all rows of a small table, else
+            512.
+        learning_rate: Largest rate of the schedule.
+        amsgrad: Whether Adam divides by the largest second moment so far, as in the paper.
+        clip: Largest norm of the gradient; ``None`` for no clipping.
+        schedule: "cosine" decays to 0 at the end of the budget, "plateau" multiplies the rate
+            when the loss stalls, "constant" does neither.
+        warm_up: Steps of linear growth of the rate; at most a tenth of the budget is spent on it.
+        plateau_factor: What a plateau multiplies the rate by.
+        plateau_patience: Evaluations without improvement that are borne.
+        plateau_cooldown: Evaluations after a drop that do not count.
+        plateau_floor: Smallest rate.
+        plateau_threshold: Improvement that counts, in nats.
+        reload_best: Whether a drop returns to the best weights and their optimiser. The new rate
+            is then the factor times the rate of that time, so that drops do not compound.
+        average: Decay of the average of the weights over steps; ``None`` for no average. What is
+            validated and kept is the average.
+        average_share: Largest share of the steps so far that the average looks back on, so that a
+            short run is not held back by its beginning; 1 leaves the decay alone.
+        bias_correction: Whether the average is corrected for its start at zero.
+        evaluate_every: Steps between evaluations; ``None`` for once an epoch, or what costs
+            little of the time where epochs are long or the validation rows many.
+        early_stopping: Evaluations of validation rows without improvement before the run ends;
+            ``None`` for never.
+        max_skipped: Steps in a hundred whose loss or gradient may be infinite or undefined. They
+            are skipped and counted; one more ends the run.
+        seed: Seed of the order of rows and of all draws; torch's own generator is left alone.
+        devices: Devices per node, or "auto"; ``None`` for one, or as many as ``torchrun`` started.
+        nodes: Number of machines.
+        accelerator: Kind of device, as Fabric names it; ``None`` for that of the flow.
+        strategy: How processes work together, as Fabric names it: "auto", "ddp", "ddp_spawn" ...
+        precision: Numbers used, as Fabric names them ("bf16-true", "64-true"); ``None`` for those
+            of the flow.
+        compile: Whether ``torch.compile`` compiles the objective.
+
+    Raises:
+        SettingsError: If a value is not allowed; the message says which are.
+
+    Example:
+        >>> TrainingSettings(epochs=20, batch=256).learning_rate
+        0.02
+    """
+
+    epochs: int | None = None
+    steps: int | None = None
+    seconds: float | None = None
+    batch: int | None = None
+    learning_rate: float = 2e-2
+    amsgrad: bool = False
+    clip: float | None = 5.0
+    schedule: str = "cosine"
+    warm_up: int = 200
+    plateau_factor: float = 0.5
+    plateau_patience: int = 20
+    plateau_cooldown: int = 10
+    plateau_floor: float = 5e-4
+    plateau_threshold: float = 1e-4
+    reload_best: bool = False
+    average: float | None = 0.998
+    average_share: float = 0.1
+    bias_correction: bool = True
+    evaluate_every: int | None = None
+    early_stopping: int | None = 50
+    max_skipped: int = 10
+    seed: int = 0
+    devices: int | str | None = None
+    nodes: int = 1
+    accelerator: str | None = None
+    strategy: str = "auto"
+    precision: str | None = None
+    compile: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "steps", "batch", "evaluate_every", "early_stopping"):
+            if getattr(self, name) is not None:
+                self._whole(name, 1)
+        for name in ("warm_up", "plateau_patience", "plateau_cooldown", "max_skipped", "seed"):
+            self._whole(name, 0)
+        self._whole("nodes", 1)
+        for name in ("seconds", "clip"):
+            if getattr(self, name) is not None:
+                self._between(name, 0, math.inf)
+        self._between("learning_rate", 0, math.inf)
+        self._between("plateau_factor", 0, 1)
+        for name in ("plateau_floor", "plateau_threshold"):
+            self._between(name, 0, math.inf, closed=True)
+        if self.average is not None:
+            self._between("average", 0, 1)
+        if self.average_share != 1:
+            self._between("average_share", 0, 1)
+        self._choices()
+
+    @classmethod
+    def paper(
+        cls, *, epochs: int | None = 1000, seconds: float | None = None, seed: int = 0
+    ) -> "TrainingSettings":
+        """Return the paper's settings for its tables.
+
+        Args:
+            epochs: Passes over the rows, at most.
+            seconds: Wall-clock time, at most.
+            seed: Seed of the order of rows.
+
+        Example:
+            >>> TrainingSettings.paper().clip
+            0.1
+        """
+        return cls(
+            epochs=epochs,
+            seconds=seconds,
+            batch=200,
+            learning_rate=1e-2,
+            amsgrad=True,
+            clip=0.1,
+            schedule="plateau",
+            warm_up=0,
+            reload_best=True,
+            average=0.998,
+            average_share=1.0,
+            early_stopping=100,
+            seed=seed,
+        )
+
+    @classmethod
+    def paper_toy(
+        cls, *, learning_rate: float = 1e-1, steps: int = 20_000, seed: int = 0
+    ) -> "TrainingSettings":
+        """Return the paper's settings for two-dimensional densities and energies.
+
+        The rate follows the loss of the batches of fresh rows, step by step.
+
+        Args:
+            learning_rate: 1e-1 for densities, 1e-2 for energies.
+            steps: Steps of the optimiser.
+            seed: Seed of the draws.
+        """
+        return cls(
+            steps=steps,
+            batch=200,
+            learning_rate=learning_rate,
+            amsgrad=True,
+            clip=0.1,
+            schedule="plateau",
+            warm_up=0,
+            plateau_patience=2000,
+            plateau_cooldown=0,
+            average=None,
+            evaluate_every=1,
+            early_stopping=None,
+            seed=seed,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all settings by name, ready for JSON."""
+        return dataclasses.asdict(self)
+
+    def _choices(self) -> None:
+        if self.schedule not in SCHEDULES:
+            listed = ", ".join(map(repr, SCHEDULES))
+            raise SettingsError(f"schedule must be one of {listed}, got {self.schedule!r}.")
+        if self.reload_best and self.schedule != "plateau":
+            raise SettingsError(
+                "reload_best needs schedule='plateau', whose drops it follows; "
+                f"got schedule={self.schedule!r}."
+            )
+        if str(self.precision) in SCALED_PRECISIONS:
+            raise SettingsError(
+                f"precision must not need a gradient scaler, got {self.precision!r}; "
+                "use 'bf16-true', '32-true' or '64-true'."
+            )
+        if isinstance(self.devices, int):
+            self._whole("devices", 1)
+
+    def _whole(self, name: str, least: int) -> None:
+        value = getattr(self, name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise SettingsError(
+                f"{name} must be a whole number of at least {least}, got {value!r}."
+            )
+
+    def _between(self, name: str, low: float, high: float, *, closed: bool = False) -> None:
+        value = getattr(self, name)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not (number and (low <= value < high if closed else low < value < high)):
+            wanted = "a finite number of at least 0" if closed else "a positive finite number"
+            if high == 1:
+                wanted = "a number between 0 and 1"
+            raise SettingsError(f"{name} must be {wanted}, got {value!r}.")

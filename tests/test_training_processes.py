@@ -1,0 +1,78 @@
+"""Runs that are killed and resumed, and runs of two processes, as real processes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+RUNS = Path(__file__).with_name("training_runs.py")
+SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT")
+
+
+def run(*command: str | Path) -> str:
+    done = subprocess.run(
+        [sys.executable, *map(str, command)], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "plateau"])
+def test_a_run_killed_at_any_moment_ends_with_the_same_bits(tmp_path, schedule):
+    report = json.loads(run(RUNS, "kill", tmp_path, schedule, "1").splitlines()[-1])
+    assert report.keys() == set(SIGNALS)
+    for signal in SIGNALS:
+        assert report[signal]["killed midway"] >= 1, report
+        assert report[signal]["same result"], signal
+        assert report[signal]["same state"], signal
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("processes")
+    run(RUNS, "processes", folder)
+    return {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json")}
+
+
+def assert_close(one, two):
+    ours, theirs = (torch.tensor(x["weights"], dtype=torch.float64) for x in (one, two))
+    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=0.0)
+    assert one["valid"] == pytest.approx(two["valid"], rel=1e-10)
+    assert one["loss"] == pytest.approx(two["loss"], rel=1e-10)
+
+
+def test_two_processes_agree_with_one(together):
+    assert together["two"]["steps"] == 50
+    assert_close(together["one"], together["two"])
+
+
+def test_two_processes_skip_a_step_together(together):
+    assert together["odd_one"]["skipped"] == together["odd_two"]["skipped"] == 6
+    assert_close(together["odd_one"], together["odd_two"])
+
+
+def test_two_processes_spend_a_time_together(together):
+    assert together["timed"]["reason"] == "budget"
+    assert 0.5 < together["timed"]["seconds"] < 2
+
+
+def test_a_signal_to_one_process_stops_both(together):
+    assert together["stopped"]["reason"] == "interrupted"
+    assert 12 <= together["stopped"]["steps"] <= 30
+
+
+def test_torchrun_starts_two_processes_that_agree_with_one(tmp_path, together):
+    elastic = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    run(*elastic, RUNS, "elastic", tmp_path)
+    assert_close(together["one"], json.loads((tmp_path / "elastic.json").read_text()))
+
+
+@pytest.mark.slow
+def test_a_compiled_objective_trains_alike(tmp_path, together):
+    run(RUNS, "compiled", tmp_path)
+    compiled = json.loads((tmp_path / "compiled.json").read_text())
+    ours, theirs = (torch.tensor(x["weights"]) for x in (together["one"], compiled))
+    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-8)

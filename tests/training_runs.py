@@ -1,0 +1,180 @@
+"""Runs that tests start as processes of their own.
+
+Imports cost seconds and a fork costs none, so ``kill`` and ``processes`` load everything once and
+then fork for each run. Nothing is computed before the fork, so no thread is lost in it.
+"""
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from functools import partial
+from pathlib import Path
+
+import torch
+
+import bnaf
+import bnaf.training.job
+from bnaf.training.checkpoints import read_checkpoint
+
+STEPS = 120
+
+
+def make_flow(dtype: torch.dtype = torch.float32) -> bnaf.BNAF:
+    torch.manual_seed(3)
+    return bnaf.BNAF(2, transforms=2, hidden_layers=1, width=4).to(dtype)
+
+
+def make_rows(count: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    rows = torch.randn(count, 2, generator=torch.Generator().manual_seed(1), dtype=dtype)
+    return torch.stack([rows[:, 0], rows[:, 0].square() + 0.3 * rows[:, 1]], 1)
+
+
+def resumable(folder: Path, schedule: str) -> None:
+    """Run to the end, or until something kills it, and write down what came out."""
+    torch.set_num_threads(1)
+    plateau = {"plateau_patience": 1, "plateau_cooldown": 0, "reload_best": True}
+    settings = bnaf.TrainingSettings(
+        steps=STEPS,
+        batch=64,
+        evaluate_every=7,
+        schedule=schedule,
+        **(plateau if schedule == "plateau" else {}),
+    )
+    flow, rows = make_flow(), make_rows(1500)
+    record = bnaf.fit(
+        flow,
+        rows[:1300],
+        valid=rows[1300:],
+        settings=settings,
+        checkpoint=folder / "run.safetensors",
+        checkpoint_every=0.01,
+        progress=False,
+    )
+    if record.reason != "interrupted":
+        history = [(e.step, e.loss, e.valid, e.learning_rate) for e in record.history]
+        result = {
+            "weights": [weight.tolist() for weight in flow.parameters()],
+            "history": history,
+            "best_step": record.best_step,
+        }
+        (folder / "result.json").write_text(json.dumps(result))
+
+
+def fork(function, *arguments) -> int:
+    child = os.fork()
+    if child:
+        return child
+    try:
+        function(*arguments)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+
+def kill(folder: Path, schedule: str, seed: int) -> None:
+    """Run once in peace, and once more for each signal, killed at random moments and resumed."""
+    peace = folder / "peace"
+    peace.mkdir()
+    fork_and_wait(resumable, peace, schedule)
+    whole = json.loads((peace / "result.json").read_text())
+    tensors = read_checkpoint(peace / "run.safetensors").tensors
+    chance = random.Random(seed)
+    report = {}
+    for name in ("SIGKILL", "SIGTERM", "SIGINT"):
+        place = folder / name
+        place.mkdir()
+        kills, steps = 0, []
+        while not (place / "result.json").exists():
+            child = fork(resumable, place, schedule)
+            time.sleep(chance.uniform(0.02, 0.4))
+            if kills < 4:
+                os.kill(child, getattr(signal, name))
+                kills += 1
+            os.waitpid(child, 0)
+            if (place / "run.safetensors").exists():
+                facts = read_checkpoint(place / "run.safetensors").facts
+                steps.append(facts["state"]["step"])
+        there = read_checkpoint(place / "run.safetensors").tensors
+        report[name] = {
+            "same result": json.loads((place / "result.json").read_text()) == whole,
+            "same state": there.keys() == tensors.keys()
+            and all(torch.equal(there[key], tensors[key]) for key in tensors),
+            "killed midway": sum(0 < step < STEPS for step in steps),
+        }
+    print(json.dumps(report))
+
+
+class OddStream:
+    """Batches of which one has a missing value, in the share of the second process.
+
+    Where there are two processes, the second gets a signal to end in the middle of the run.
+    """
+
+    def __init__(self, rows: torch.Tensor, stop_at: int | None) -> None:
+        self.rows, self.stop_at = rows, stop_at
+
+    def batches(self, epoch, *, rank=0, world_size=1, start=0):
+        for number in range(start, self.batch_count()):
+            rows = self.rows[32 * number : 32 * number + 32].clone()
+            if number == 3:
+                rows[1, 1] = torch.nan
+            if number == self.stop_at and epoch == 1 and rank == world_size - 1:
+                os.kill(os.getpid(), signal.SIGTERM)
+            yield rows[rank::world_size]
+
+    def batch_count(self, world_size=1):
+        return len(self.rows) // 32
+
+
+def train_together(folder: Path, name: str, settings: dict, *, stop_at: int | None = None) -> None:
+    """Fit in float64 and write down what came out."""
+    flow, rows = make_flow(torch.float64), make_rows(399, torch.float64)
+    odd = name.startswith(("odd", "stopped"))
+    record = bnaf.fit(
+        flow,
+        OddStream(rows[:300], stop_at) if odd else rows[:300],
+        valid=rows[300:],
+        weights=None if odd else 0.5 + rows[:300, 0].abs(),
+        settings=bnaf.TrainingSettings(**{"steps": 50, "batch": 33, "clip": 0.5, **settings}),
+        checkpoint=folder / f"{name}.ckpt",
+        progress=False,
+    )
+    if int(os.environ.get("RANK", "0")) == 0:
+        result = record.as_dict()
+        result["weights"] = [x for weight in flow.parameters() for x in weight.flatten().tolist()]
+        (folder / f"{name}.json").write_text(json.dumps(result))
+
+
+def processes(folder: Path) -> None:
+    """Fit with one process and with two: in peace, with odd rows, in a given time, stopped."""
+    two = {"devices": 2, "strategy": "ddp_fork"}
+    train_in_fork = partial(fork_and_wait, train_together, folder)
+    train_in_fork("one", {})
+    train_in_fork("two", two)
+    train_in_fork("odd_one", {})
+    train_in_fork("odd_two", two)
+    train_in_fork("timed", two | {"steps": None, "seconds": 0.7})
+    fork_and_wait(partial(train_together, folder, "stopped", two | {"steps": 400}, stop_at=2))
+
+
+def fork_and_wait(function, *arguments) -> None:
+    os.waitpid(fork(function, *arguments), 0)
+
+
+if __name__ == "__main__":
+    command, folder = sys.argv[1], Path(sys.argv[2])
+    if command == "kill":
+        kill(folder, sys.argv[3], int(sys.argv[4]))
+    elif command == "processes":
+        processes(folder)
+    elif command == "elastic":
+        train_together(folder, "elastic", {})
+    elif command == "compiled":
+        train_together(folder, "compiled", {"compile": True})
