@@ -29,17 +29,19 @@ lint: install
 	$(BIN)/lint-imports
 
 bench: install
-	$(BIN)/python benchmarks/training.py --out results/training.json
+	$(BIN)/python benchmarks/training.py --libraries bnaf "bnaf plain" --out results/training.json
+	$(BIN)/python benchmarks/sampling.py --libraries mlp bnaf --out results/sampling.json
+	$(BIN)/python benchmarks/growth.py --out results/growth.json
 	$(BIN)/python benchmarks/loop.py --out results/loop.json
 
 bench-rivals: $(RIVALS)/installed
 	$(RIVALS)/bin/python benchmarks/rivals_training.py --out results/rivals_training.json
-	$(RIVALS)/bin/python benchmarks/rivals_sampling.py --out results/rivals_sampling.json
+	$(RIVALS)/bin/python benchmarks/sampling.py --out results/rivals_sampling.json
 
 $(RIVALS)/installed: pyproject.toml benchmarks/rivals-requirements.txt
 	$(PYTHON) -m venv $(RIVALS)
 	$(RIVALS)/bin/python -m pip install --quiet --disable-pip-version-check --requirement benchmarks/rivals-requirements.txt
-	$(RIVALS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	$(RIVALS)/bin/python -m pip install --quiet --disable-pip-version-check --editable .
 	touch $@
 
 docs: install

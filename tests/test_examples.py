@@ -1,5 +1,6 @@
 """The examples run, in a process of their own."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,3 +13,12 @@ def test_toy_density_writes_its_figure(tmp_path):
     done = subprocess.run([*command, "--steps", "20"], capture_output=True, text=True, check=True)
     assert "negative log-likelihood" in done.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["density.png"]
+
+
+def test_sample_and_differentiate_lowers_its_expectation(tmp_path):
+    command = [sys.executable, str(EXAMPLES / "sample_and_differentiate.py"), "--out"]
+    command += [str(tmp_path), "--steps", "30", "--moves", "30"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    course = re.search(r"expectation over samples: ([\d.]+) before, ([\d.]+) after", done.stdout)
+    assert float(course[2]) < 0.8 * float(course[1])
+    assert [path.name for path in tmp_path.iterdir()] == ["spirals.png"]

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from cases import BASELINES, build
+from cases import BASELINES, build, randomise
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -138,7 +138,8 @@ def test_the_density_integrates_to_one_in_one_dimension(name, conditional):
 @pytest.mark.parametrize("name", ["bnaf", "plain_residual", "random_order", *BASELINES])
 def test_the_density_integrates_to_one_in_two_dimensions(name, conditional):
     case = build(name, conditional, features=2)
-    t, weight = grid(1201, 1e6)
+    randomise(case.flow, 0.5)  # steeper ridges slip through the grid
+    t, weight = grid(1601, 1e3)
     with torch.no_grad():
         law = case.flow(case.context)
         low, centre, high = law.sample((2000,)).quantile(
@@ -147,7 +148,7 @@ def test_the_density_integrates_to_one_in_two_dimensions(name, conditional):
         spread = (high - low) / 2
         points = centre + spread * torch.cartesian_prod(t, t)
         density = torch.cat([law.log_prob(part).exp() for part in points.split(200_000)])
-    mass = (density.view(1201, 1201) * weight.unsqueeze(1) * weight).sum() * spread.prod()
+    mass = (density.view(1601, 1601) * weight.unsqueeze(1) * weight).sum() * spread.prod()
     assert abs(mass.item() - 1) < 1e-2
 
 

@@ -4,6 +4,7 @@ import copy
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +16,9 @@ from bnaf.data.standardisation import Standardisation
 from bnaf.data.tables import Table, check_types
 from bnaf.errors import DtypeError, SettingsError, ShapeError
 from bnaf.flows import Flow
+from bnaf.registry import flow_named
+from bnaf.table_fit import FitData
+from bnaf.training import TrainingSettings, fit, recommend
 
 CHUNK_ROWS = 8192  # scored or drawn at a time, so that memory stays bounded
 
@@ -73,6 +77,84 @@ class Model:
         self.given_standardisation = _scales("given_standardisation", given_standardisation, given)
         check_names([*self.columns, *self.given_columns])
         self.record: dict[str, Any] = dict(record or {})
+
+    @classmethod
+    def fit(
+        cls,
+        table: Any,
+        *,
+        columns: Sequence[str] | None = None,
+        given: Sequence[str] = (),
+        valid: Any = None,
+        weights: Any = None,
+        flow: str = "bnaf",
+        flow_settings: Mapping[str, Any] | None = None,
+        settings: TrainingSettings | None = None,
+        dtype: torch.dtype = torch.float32,
+        checkpoint: Path | str | None = None,
+        logs: Path | str | None = None,
+        progress: bool = True,
+    ) -> "Model":
+        """Fit a flow to a table, standardised by the moments of its rows.
+
+        Without validation rows, a table of more than 1,000 rows has a tenth of them set aside by
+        the seed of the settings, to tell when to stop; a smaller one is fitted as a whole.
+
+        Args:
+            table: A :class:`bnaf.data.tables.Table`, anything :func:`bnaf.read_table` reads, or a
+                :class:`bnaf.data.streams.ParquetStream`.
+            columns: Columns to model; by default all that are not given.
+            given: Columns to condition on.
+            valid: Validation rows in the same columns: a table, or a share of the rows between 0
+                (none) and 1.
+            weights: How much each row counts; rows are then not set aside unless asked for.
+            flow: Name of the flow in the registry.
+            flow_settings: Its arguments; those that are left out suit the size of the table.
+            settings: How to train; the default recipe if not given.
+            dtype: Element type of the weights while training.
+            checkpoint: File to keep the run in, and to go on from.
+            logs: Folder for logs of every evaluation.
+            progress: Whether to show progress.
+
+        Raises:
+            TableError: If the table cannot be modelled.
+            TrainingError: If training failed.
+
+        Example:
+            >>> rows = torch.randn(200, 2, dtype=torch.float64)
+            >>> model = Model.fit(rows, settings=TrainingSettings(steps=5), progress=False)
+            >>> model.log_prob(rows).shape
+            torch.Size([200])
+        """
+        settings = settings or TrainingSettings()
+        data = FitData.read(table, columns, given, valid, weights, settings)
+        chosen = recommend(data.count, len(data.columns)).flow_settings if flow == "bnaf" else {}
+        chosen = {**chosen, **(flow_settings or {})}
+        if "context_features" not in chosen and given:
+            chosen["context_features"] = len(given)
+        with private_draws(torch.device("cpu"), settings.seed):
+            untrained = flow_named(flow)(len(data.columns), **chosen).to(dtype)
+        record = fit(
+            untrained,
+            data.rows,
+            valid=data.valid_rows,
+            context=data.context,
+            valid_context=data.valid_context,
+            weights=data.weights,
+            settings=settings,
+            checkpoint=checkpoint,
+            logs=logs,
+            progress=progress,
+        )
+        return cls(
+            untrained,
+            columns=data.columns,
+            standardisation=data.scales,
+            types=data.types,
+            given_columns=data.given,
+            given_standardisation=data.given_scales,
+            record=record.as_dict(),
+        )
 
     @property
     def features(self) -> int:

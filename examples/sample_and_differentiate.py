@@ -1,0 +1,132 @@
+"""Sample a fitted flow, and differentiate through its samples.
+
+Fits a flow to the two spirals by maximum likelihood, draws 50,000 samples from it by its numerical
+inverse, and draws data and samples side by side. Then it changes a copy of the flow so that the
+expected squared distance of a sample to a point falls, by gradients that flow through the samples.
+
+Run it from the root of the repository::
+
+    python examples/sample_and_differentiate.py --out demo
+"""
+
+import argparse
+import copy
+import time
+from pathlib import Path
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from bnaf import BNAF
+from bnaf.data.toy import toy_named
+
+BATCH = 512
+SAMPLES = 50_000
+DRAWS = 1_000  # samples of an expectation, in each step
+TARGET = torch.tensor([1.5, 0.0])
+LIMIT = 5.0
+
+
+def read_arguments() -> argparse.Namespace:
+    """Return what the command line asks for."""
+    parser = argparse.ArgumentParser(
+        description="Sample a flow fitted to two spirals, and differentiate through its samples."
+    )
+    parser.add_argument("--out", type=Path, required=True, help="folder for spirals.png")
+    parser.add_argument("--steps", type=int, default=4000, help="steps of the fit (default 4000)")
+    parser.add_argument("--moves", type=int, default=100, help="steps through samples")
+    parser.add_argument("--seed", type=int, default=0, help="seed of all draws (default 0)")
+    return parser.parse_args()
+
+
+def fit(flow: BNAF, steps: int) -> None:
+    """Train a flow by maximum likelihood, on fresh rows in every step."""
+    spirals = toy_named("2spirals")
+    optimiser = torch.optim.Adam(flow.parameters(), lr=0.02)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, max(steps, 1))
+    for step in range(1, steps + 1):
+        loss = -flow().log_prob(spirals.draw(BATCH)).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(flow.parameters(), 5.0)
+        optimiser.step()
+        schedule.step()
+        if step == 1 or step % 500 == 0 or step == steps:
+            print(f"step {step:>5}   loss {loss.item():.4f} nats")
+
+
+def expectation(samples: Tensor) -> Tensor:
+    """Return the mean squared distance of samples to the target."""
+    return (samples - TARGET).square().sum(-1).mean()
+
+
+def minimise(flow: BNAF, moves: int) -> list[float]:
+    """Lower the expectation by gradients through samples, and return its course."""
+    optimiser = torch.optim.Adam(flow.parameters(), lr=0.01)
+    course = []
+    for _ in range(moves):
+        value = expectation(flow().rsample((DRAWS,)))
+        optimiser.zero_grad()
+        value.backward()
+        optimiser.step()
+        course.append(value.item())
+    return course
+
+
+def draw_points(axes: Axes, rows: Tensor, title: str) -> None:
+    """Draw rows as points."""
+    axes.plot(rows[:, 0].numpy(), rows[:, 1].numpy(), ",", alpha=0.4)
+    axes.set(title=title, xlim=(-LIMIT, LIMIT), ylim=(-LIMIT, LIMIT), aspect="equal")
+    axes.set(xlabel="x₁", ylabel="x₂")
+
+
+def draw_figure(data: Tensor, samples: Tensor, moved: Tensor, course: list[float]) -> Figure:
+    """Return data, samples, samples of the moved flow and the course of the expectation."""
+    figure = Figure(figsize=(16, 4), layout="constrained")
+    first, second, third, last = figure.subplots(1, 4)
+    draw_points(first, data, "Data: two spirals")
+    draw_points(second, samples, f"{len(samples):,} samples of the flow")
+    draw_points(third, moved, "Samples after minimising")
+    third.plot(*TARGET.tolist(), "r+", markersize=12)
+    last.plot(course)
+    last.set(xlabel="step", ylabel="E |x - target|²", title="Expectation over samples")
+    return figure
+
+
+def write_figure(figure: Figure, path: Path) -> None:
+    """Write a figure whole: under a temporary name first, so that no half-written file is left."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.part")
+    figure.savefig(unfinished, format="png", dpi=100)
+    unfinished.replace(path)
+
+
+def main() -> None:
+    """Fit, sample, minimise and draw."""
+    arguments = read_arguments()
+    torch.manual_seed(arguments.seed)
+    flow = BNAF(2, transforms=2, hidden_layers=3, width=24)
+    start = time.perf_counter()
+    fit(flow, arguments.steps)
+    print(f"fitted {flow.parameter_count:,} weights in {time.perf_counter() - start:.0f} s")
+    law = flow()
+    start = time.perf_counter()
+    samples = law.sample((SAMPLES,))
+    seconds = time.perf_counter() - start
+    with torch.no_grad():
+        entropy = -law.log_prob(samples).mean().item()
+    print(f"drew {SAMPLES:,} samples in {seconds:.2f} s; entropy of the flow {entropy:.4f} nats")
+    print(f"entropy of the data: {toy_named('2spirals').entropy():.4f} nats")
+    moved = copy.deepcopy(flow)
+    course = minimise(moved, arguments.moves)
+    print(f"expectation over samples: {course[0]:.3f} before, {course[-1]:.3f} after")
+    path = arguments.out / "spirals.png"
+    data = toy_named("2spirals").draw(SAMPLES)
+    write_figure(draw_figure(data, samples, moved().sample((SAMPLES,)), course), path)
+    print(f"wrote {path}: data, samples, and samples after minimising")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""What a fit takes from a table: standardised rows, their columns and their scales."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from bnaf.data.standardisation import Standardisation
+from bnaf.data.streams import ParquetStream
+from bnaf.data.tables import Table, align_tables, read_table, split_table
+from bnaf.errors import SettingsError
+from bnaf.training import TrainingSettings
+
+WHOLE_TABLE = 1_000  # rows up to which none are set aside
+VALID_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class FitData:
+    """Rows of a table as a flow sees them.
+
+    Args:
+        rows: Standardised rows, or a stream of them.
+        count: Their number.
+        columns: Their names.
+        types: Their types in the table.
+        scales: Their location and scale.
+        given: Names of the columns that are conditioned on.
+        given_scales: Their location and scale.
+        context: Standardised rows of these.
+        valid_rows: Standardised validation rows.
+        valid_context: Context of these.
+        weights: How much each row counts.
+    """
+
+    rows: Tensor | ParquetStream
+    count: int
+    columns: tuple[str, ...]
+    types: tuple[str, ...] | None
+    scales: Standardisation | None
+    given: tuple[str, ...]
+    given_scales: Standardisation | None
+    context: Tensor | None
+    valid_rows: Tensor | None
+    valid_context: Tensor | None
+    weights: Any
+
+    @classmethod
+    def read(
+        cls,
+        source: Any,
+        columns: Sequence[str] | None,
+        given: Sequence[str],
+        valid: Any,
+        weights: Any,
+        settings: TrainingSettings,
+    ) -> "FitData":
+        """Read a table, split it, and standardise its columns."""
+        if isinstance(source, ParquetStream):
+            return cls._stream(source, columns, given, valid)
+        table = source if isinstance(source, Table) else read_table(source)
+        names = tuple(columns or [name for name in table.columns if name not in given])
+        table = table.select([*names, *given])
+        train, held_out = _hold_out(table, valid, weights, settings.seed)
+        rows, context = train.select(names), train.select(given) if given else None
+        scales = Standardisation.from_rows(rows.rows)
+        given_scales = Standardisation.from_rows(context.rows) if context else None
+        return cls(
+            rows=scales.apply(rows.rows),
+            count=len(rows),
+            columns=names,
+            types=rows.types,
+            scales=scales,
+            given=tuple(given),
+            given_scales=given_scales,
+            context=given_scales.apply(context.rows) if given_scales and context else None,
+            valid_rows=scales.apply(held_out.select(names).rows) if held_out else None,
+            valid_context=given_scales.apply(held_out.select(given).rows)
+            if given_scales and held_out
+            else None,
+            weights=weights,
+        )
+
+    @classmethod
+    def _stream(
+        cls, stream: ParquetStream, columns: Sequence[str] | None, given: Sequence[str], valid: Any
+    ) -> "FitData":
+        """Take a stream as it is; it standardises its rows itself."""
+        if columns is not None or given:
+            raise SettingsError(
+                "A stream is modelled as it is, without columns or given; choose columns where "
+                "the stream is made: ParquetStream(path, columns=[...])."
+            )
+        if stream.standardisation is None:
+            raise SettingsError(
+                "Expected a stream of standardised rows, got one of raw rows; make it with "
+                "ParquetStream(path, standardise=True)."
+            )
+        scales = stream.standardisation
+        valid_rows = None
+        if valid is not None:
+            held_out = valid if isinstance(valid, Table) else read_table(valid)
+            valid_rows = scales.apply(held_out.select(stream.columns).rows)
+        return cls(
+            rows=stream,
+            count=stream.survey.rows,
+            columns=tuple(stream.columns),
+            types=None,
+            scales=scales,
+            given=(),
+            given_scales=None,
+            context=None,
+            valid_rows=valid_rows,
+            valid_context=None,
+            weights=None,
+        )
+
+
+def _hold_out(table: Table, valid: Any, weights: Any, seed: int) -> tuple[Table, Table | None]:
+    """Return training rows and validation rows, given or set aside."""
+    if valid is None:
+        small = len(table) <= WHOLE_TABLE or weights is not None
+        valid = 0.0 if small else VALID_SHARE
+    if isinstance(valid, int | float):
+        if not valid:
+            return table, None
+        if weights is not None:
+            raise SettingsError(
+                "Weighted rows cannot be set aside; give the validation rows as a table."
+            )
+        split = split_table(table, valid=float(valid), test=0.0, seed=seed)
+        return split.train, split.valid
+    held_out = valid if isinstance(valid, Table) else read_table(valid)
+    aligned = align_tables(table, held_out)
+    return aligned.train, aligned.valid
