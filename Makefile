@@ -5,11 +5,15 @@ RIVALS := .venv-rivals
 
 .PHONY: install demo test test-slow lint bench bench-rivals docs clean
 
-install: $(VENV)/installed
+install: $(VENV)/installed $(VENV)/kernels
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev,docs]"
+	touch $@
+
+# without a C++ compiler bnaf runs as plain torch
+$(VENV)/kernels: $(VENV)/installed $(wildcard src/bnaf/native/*.h src/bnaf/native/*.cpp)
 	-$(BIN)/python -m bnaf.native
 	touch $@
 

@@ -34,7 +34,7 @@ def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description="Sample a flow fitted to two spirals, and differentiate through its samples."
     )
-    parser.add_argument("--out", type=Path, required=True, help="folder for spirals.png")
+    parser.add_argument("--out", type=Path, default=Path("demo"), help="folder for spirals.png")
     parser.add_argument("--steps", type=int, default=4000, help="steps of the fit (default 4000)")
     parser.add_argument("--moves", type=int, default=100, help="steps through samples")
     parser.add_argument("--seed", type=int, default=0, help="seed of all draws (default 0)")

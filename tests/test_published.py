@@ -1,12 +1,13 @@
 """Numbers made with the authors' code from random weights of order one, in float64."""
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from bnaf import BNAF, StorageError
+from bnaf import BNAF, StorageError, native
 
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.npz"))
 NAMES = {"weight": "_weight", "log_gain": "_diag_weight", "bias": "bias"}
@@ -26,6 +27,12 @@ def published_key(name: str) -> str:
         return f"{prefix}.gate"
     layer, kind = rest
     return f"{prefix}.{2 * int(layer.removeprefix('layer'))}.{NAMES[kind]}"
+
+
+@pytest.fixture(params=["kernels", "plain"], autouse=True)
+def mode(request):
+    with native.disabled() if request.param == "plain" else nullcontext():
+        yield
 
 
 @pytest.fixture(params=GOLDEN, ids=lambda path: path.stem)

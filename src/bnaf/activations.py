@@ -43,10 +43,6 @@ class Activation(ABC):
     def value(self, h: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Return the value alone."""
 
-    @abstractmethod
-    def pull_back(self, h: Units, y: Units, grad_y: Units, grad_log_slope: Units) -> Units:
-        """Return the gradient for ``h`` given those of the value and of the log-derivative."""
-
 
 @dataclass(frozen=True)
 class Tanh(Activation):
@@ -76,11 +72,6 @@ class Tanh(Activation):
         shift = log_slope.detach().amax(1, keepdim=True)
         return (log_slope - shift).exp(), shift
 
-    def pull_back(self, h: Units, y: Units, grad_y: Units, grad_log_slope: Units) -> Units:
-        # dy/dh = 1 - y², d log y'/dh = -2y
-        grad = torch.addcmul(grad_y, grad_y * y, y, value=-1)
-        return grad.addcmul_(grad_log_slope, y, value=-2)
-
 
 @dataclass(frozen=True)
 class LeakyTanh(Activation):
@@ -102,16 +93,8 @@ class LeakyTanh(Activation):
         return h.tanh() + self.leak * h
 
     def scaled_slope(self, h: Units, y: Units) -> tuple[Units, None]:
-        bent = y - self.leak * h
+        bent = h.tanh()  # from y it would be lost where h is large
         return 1 + self.leak - bent * bent, None
-
-    def pull_back(self, h: Units, y: Units, grad_y: Units, grad_log_slope: Units) -> Units:
-        # dy/dh = s, d log s/dh = -2 t (1 - t²) / s with t = tanh(h) and s = 1 + leak - t²
-        bent = torch.add(y, h, alpha=-self.leak)
-        squared = bent.square()
-        slope = (1 + self.leak) - squared
-        curvature = bent.mul_(squared.sub_(1)).mul_(2).div_(slope)
-        return slope.mul_(grad_y).addcmul_(grad_log_slope, curvature)
 
 
 @dataclass(frozen=True)
@@ -131,9 +114,6 @@ class LeakyReLU(Activation):
 
     def scaled_slope(self, h: Units, y: Units) -> tuple[Units, None]:
         return torch.where(h > 0, torch.ones_like(h), self.leak), None
-
-    def pull_back(self, h: Units, y: Units, grad_y: Units, grad_log_slope: Units) -> Units:
-        return torch.where(h > 0, grad_y, self.leak * grad_y)
 
 
 ACTIVATIONS: dict[str, type[Activation]] = {

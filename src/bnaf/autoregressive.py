@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from bnaf import native
 from bnaf.activations import Activation
+from bnaf.checks import check_rows
 from bnaf.errors import InversionError
 from bnaf.inversion import Residual, check_ended, solve_network, solve_transposed
 from bnaf.layers import StackWeights
@@ -73,6 +74,11 @@ class BlockAutoregressiveTransform(RowTransform):
         return not self.activation.bounded or shallow or None not in self.residuals
 
     @property
+    def _fits(self) -> tuple[int, Tensor]:
+        """Number of features, and a tensor of the type and on the device of the weights."""
+        return self.weights.log_slope.shape[1], self.weights.log_slope
+
+    @property
     def parts(self) -> list[RowTransform]:
         """The networks as transforms of their own, with the permutations in between."""
         parts: list[RowTransform] = []
@@ -93,6 +99,7 @@ class BlockAutoregressiveTransform(RowTransform):
         return parts
 
     def call_and_ladj(self, x: Rows) -> tuple[Rows, LogDet]:
+        check_rows(x, *self._fits, "x")
         if self._by_kernel(x):
             rows = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
             y, log_det = native.propagate(
@@ -136,6 +143,7 @@ class BlockAutoregressiveTransform(RowTransform):
                 "Numerical inverses are differentiated by backward() or torch.autograd.grad, "
                 'not by torch.func or forward mode; direction="sampling" has closed-form samples.'
             )
+        check_rows(y, *self._fits, "y")
         leaves, structure = tree_flatten((self.weights, self.gates, self.contexts))
         watched = torch.is_grad_enabled() and any(
             leaf.requires_grad for leaf in (y, *leaves) if leaf is not None
@@ -213,7 +221,7 @@ class BlockAutoregressiveTransform(RowTransform):
         if self.contexts is not None or not x.numel():
             return False
         shallow = len(self.blocks) <= RESCALE_EVERY
-        return shallow and native.serves(x)
+        return shallow and native.serves(x, self.weights.log_slope)
 
     def _plain(self, x: Tensor, gates: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor]:
         """Return what the kernel does, as a function that torch differentiates to any order."""

@@ -1,9 +1,11 @@
-"""Checks of settings, with messages that say what was expected and what came."""
+"""Checks of settings and rows, with messages that say what was expected and what came."""
 
 import operator
 from collections.abc import Sequence
 
-from bnaf.errors import SettingsError
+from torch import Tensor
+
+from bnaf.errors import DtypeError, SettingsError, ShapeError
 
 
 def whole(name: str, value: object, least: int = 1) -> int:
@@ -55,3 +57,36 @@ def widths_of(width: object, hidden_layers: int) -> list[int]:
             f"got {len(width)}: {list(width)}."
         )
     return [whole("width", value) for value in width]
+
+
+def check_rows(rows: object, features: int, like: Tensor, name: str) -> None:
+    """Check that a tensor holds rows a flow can take.
+
+    Raises:
+        DtypeError: If it is not of the flow's floating-point type, or on another device.
+        ShapeError: If its last dimension is not ``features`` long.
+    """
+    if not isinstance(rows, Tensor):
+        raise DtypeError(
+            f"{name} must be a torch tensor, got {type(rows).__name__}; "
+            "convert it with torch.as_tensor(...)."
+        )
+    if rows.dtype != like.dtype:
+        kind = str(like.dtype).removeprefix("torch.")
+        raise DtypeError(
+            f"{name} must be of the flow's type {like.dtype}, got {rows.dtype}; "
+            f"convert it with {name}.to(torch.{kind}) or the flow with flow.to({rows.dtype})."
+            if rows.dtype.is_floating_point
+            else f"{name} must be of the flow's type {like.dtype}, got {rows.dtype}; "
+            f"convert it with {name}.to(torch.{kind})."
+        )
+    if rows.device != like.device:
+        raise DtypeError(
+            f"{name} must be on the flow's device {like.device}, got {rows.device}; "
+            f"move it with {name}.to({str(like.device)!r})."
+        )
+    if rows.dim() == 0 or rows.shape[-1] != features:
+        raise ShapeError(
+            f"The flow expects {features} features in the last dimension of {name}, "
+            f"got shape {tuple(rows.shape)}."
+        )

@@ -10,7 +10,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.distributions import Distribution, Independent, Normal, constraints
 
-from bnaf.errors import DtypeError, InversionError, SettingsError, ShapeError
+from bnaf.checks import check_rows
+from bnaf.errors import InversionError, SettingsError, ShapeError
 from bnaf.ops import traced
 from bnaf.transforms import InverseTransform, RowTransform, reached
 
@@ -142,7 +143,16 @@ class FlowDistribution(Distribution):
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> "FlowDistribution":
         """Return the same law with a larger batch shape."""
-        batch_shape = torch.broadcast_shapes(torch.Size(batch_shape), self.batch_shape)
+        batch_shape = torch.Size(batch_shape)
+        try:
+            fits = torch.broadcast_shapes(batch_shape, self.batch_shape) == batch_shape
+        except RuntimeError:
+            fits = False
+        if not fits:
+            raise ShapeError(
+                f"A law of batch shape {tuple(self.batch_shape)} cannot be expanded to "
+                f"{tuple(batch_shape)}; expand its dimensions of size 1, or add some in front."
+            )
         return FlowDistribution(self.transform, self.base, batch_shape)
 
     @property
@@ -214,31 +224,3 @@ class StandardNormal(Distribution):
     def expand(self, batch_shape: Any, _instance: Any = None) -> Distribution:
         normal = Normal(self.mean, self.variance, validate_args=False)
         return Independent(normal.expand((*batch_shape, *self.event_shape)), 1)
-
-
-def check_rows(rows: object, features: int, like: Tensor, name: str) -> None:
-    """Check that a tensor holds rows a flow can take.
-
-    Raises:
-        DtypeError: If it is not of the flow's floating-point type.
-        ShapeError: If its last dimension is not ``features`` long.
-    """
-    if not isinstance(rows, Tensor):
-        raise DtypeError(
-            f"{name} must be a torch tensor, got {type(rows).__name__}; "
-            "convert it with torch.as_tensor(...)."
-        )
-    if rows.dtype != like.dtype:
-        kind = str(like.dtype).removeprefix("torch.")
-        raise DtypeError(
-            f"{name} must be of the flow's type {like.dtype}, got {rows.dtype}; "
-            f"convert it with {name}.to(torch.{kind}) or the flow with flow.to({rows.dtype})."
-            if rows.dtype.is_floating_point
-            else f"{name} must be of the flow's type {like.dtype}, got {rows.dtype}; "
-            f"convert it with {name}.to(torch.{kind})."
-        )
-    if rows.dim() == 0 or rows.shape[-1] != features:
-        raise ShapeError(
-            f"The flow expects {features} features in the last dimension of {name}, "
-            f"got shape {tuple(rows.shape)}."
-        )

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from bnaf.activations import activation_named
 from bnaf.autoregressive import BlockAutoregressiveTransform
-from bnaf.checks import one_of, whole, widths_of
+from bnaf.checks import check_rows, one_of, whole, widths_of
 from bnaf.conditioner import Conditioner
-from bnaf.distributions import FlowDistribution, StandardNormal, check_rows
+from bnaf.distributions import FlowDistribution, StandardNormal
 from bnaf.errors import ShapeError
 from bnaf.layers import BlockNetworks
 from bnaf.published import read_published
@@ -72,9 +72,10 @@ class Flow(nn.Module, ABC):
         """
         if self.context_features == 0:
             if context is not None:
+                shape: Sequence[int] = getattr(context, "shape", ())
                 raise ShapeError(
                     "This flow takes no context; call flow(), or build it with "
-                    f"context_features={context.shape[-1] if context.dim() else 1}."
+                    f"context_features={shape[-1] if len(shape) else 1}."
                 )
             return self.law(None)
         if context is None:

@@ -104,6 +104,12 @@ def traced() -> bool:
     return torch.compiler.is_compiling() or transformed()
 
 
+def batched(*grads: Tensor) -> bool:
+    """Tell whether gradients come many at a time, as ``is_grads_batched`` and vmap send them."""
+    kinds = torch._C._functorch
+    return any(kinds.is_legacy_batchedtensor(g) or kinds.is_batchedtensor(g) for g in grads)
+
+
 def transformed() -> bool:
     """Tell whether a transform of torch.func, or forward-mode autograd, is at work."""
     level = torch.autograd.forward_ad._current_level
@@ -120,12 +126,23 @@ def differentiable_gradient(
 
     This is what a gradient of our own falls back on where it is itself to be differentiated.
     """
-    # aliases: inputs may depend on one another, and only the direct paths count here
-    aliases = [tensor.view_as(tensor) for tensor in inputs]
+    again = torch.is_grad_enabled()
+    with torch.enable_grad():
+        # aliases: inputs may depend on one another, and only the direct paths count here
+        aliases = [
+            tensor.view_as(tensor) if again else tensor.detach().requires_grad_(need)
+            for tensor, need in zip(inputs, needed, strict=True)
+        ]
+        pairs = [
+            (output, grad)
+            for output, grad in zip(function(*aliases), grads, strict=True)
+            if output.requires_grad
+        ]
     wanted = [alias for alias, need in zip(aliases, needed, strict=True) if need]
+    if not pairs or not wanted:
+        return [None] * len(inputs)
+    outputs, cotangents = zip(*pairs, strict=True)
     found = iter(
-        torch.autograd.grad(
-            function(*aliases), wanted, grads, create_graph=True, allow_unused=True
-        )
+        torch.autograd.grad(outputs, wanted, cotangents, create_graph=again, allow_unused=True)
     )
     return [next(found) if need else None for need in needed]

@@ -67,7 +67,7 @@ def propagate(
             if shift is not None:
                 log_slope = log_slope + shift.squeeze(1)
             if index % RESCALE_EVERY == 0:
-                largest = slope.detach().amax(1, keepdim=True)
+                largest = slope.detach().amax(1, keepdim=True).clamp(min=smallest)
                 slope, log_slope = slope / largest, log_slope + largest.squeeze(1).log()
         if context is not None:
             modulation = context[index]

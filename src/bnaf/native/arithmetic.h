@@ -19,6 +19,7 @@ struct Format<float> {
   static constexpr float rounder = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
   static constexpr float log2_high = 0.693145751953125f, log2_low = 1.42860682030941723212e-6f;
   static constexpr float smallest = -87.0f, largest = 88.0f;  // exponents of finite results
+  static constexpr float flat = 10.0f;  // beyond it tanh is 1
   static constexpr int degree = 7;
 };
 
@@ -30,6 +31,7 @@ struct Format<double> {
   static constexpr double log2_high = 6.93147180369123816490e-1;
   static constexpr double log2_low = 1.90821492927058770002e-10;
   static constexpr double smallest = -708.0, largest = 709.0;
+  static constexpr double flat = 20.0;
   static constexpr int degree = 13;
 };
 
@@ -133,7 +135,9 @@ struct Curve {
   T pull_back(T h, T y, T grad_y, T grad_log_slope) const {
     if constexpr (kind == kTanh) return grad_y * (1 - y * y) - 2 * y * grad_log_slope;
     if constexpr (kind == kLeakyTanh) {
-      const T bent = y - leak * h, square = bent * bent, steep = (1 + leak) - square;
+      // tanh(h); far out, where h swamps it, it is 1
+      const T bent = std::abs(h) < Format<T>::flat ? y - leak * h : std::copysign(T(1), h);
+      const T square = bent * bent, steep = (1 + leak) - square;
       return steep * grad_y + grad_log_slope * (2 * bent * (square - 1) / steep);
     }
     return h > 0 ? grad_y : leak * grad_y;

@@ -1,12 +1,14 @@
 """Compiling the kernels, once per machine, and finding them again."""
 
-import ctypes
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
+import warnings
 from functools import cache
 from pathlib import Path
 
@@ -44,9 +46,11 @@ def build() -> Path:
     """
     target = library_path()
     if target.exists():
+        available.cache_clear()
         return target
-    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
-    if compiler is None:
+    compiler = shlex.split(os.environ.get("CXX") or "")
+    compiler = compiler or [name for name in ("g++", "clang++") if shutil.which(name)][:1]
+    if not compiler:
         raise BuildError(
             "The kernels need a C++ compiler, and neither g++ nor clang++ was found; install one "
             "or set CXX. Without them bnaf runs as plain torch."
@@ -57,21 +61,29 @@ def build() -> Path:
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         unfinished = Path(folder) / target.name
         abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
-        command = [compiler, *_FLAGS, abi]
+        command = [*compiler, *_FLAGS, abi]
         command += [f"-I{headers}", f"-I{headers / 'torch/csrc/api/include'}", str(_SOURCE)]
         command += ["-o", str(unfinished), f"-L{libraries}", "-ltorch_cpu", "-lc10"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            lines = [line for line in done.stderr.splitlines() if "error" in line]
-            reason = (lines or done.stderr.splitlines() or ["no message"])[0]
-            raise BuildError(f"{compiler} could not compile the kernels: {reason}")
-        try:
-            ctypes.CDLL(str(unfinished))
-        except OSError as error:
-            raise BuildError(f"The compiled kernels cannot be loaded: {error}") from None
-        unfinished.replace(target)
+        _run(command, f"{compiler[0]} could not compile the kernels")
+        # in a process of its own: a library can be loaded only once
+        load = f"import torch; torch.ops.load_library({str(unfinished)!r})"
+        _run([sys.executable, "-c", load], "The compiled kernels cannot be loaded")
+        if not target.exists():  # another process may have been faster
+            unfinished.replace(target)
     available.cache_clear()
     return target
+
+
+def _run(command: list[str], complaint: str) -> None:
+    """Run a command, and raise a BuildError with the line that says why it failed."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise BuildError(f"{complaint}: {error}") from None
+    if done.returncode:
+        lines = done.stderr.splitlines()
+        telling = [line for line in lines if "rror:" in line] or lines[-1:] or ["no message"]
+        raise BuildError(f"{complaint}: {telling[0]}")
 
 
 @cache
@@ -82,7 +94,16 @@ def available() -> bool:
     path = library_path()
     if not path.exists():
         return False
-    torch.ops.load_library(str(path))
+    try:
+        torch.ops.load_library(str(path))
+    except OSError as error:
+        warnings.warn(
+            f"The compiled kernels at {path} cannot be loaded, so bnaf runs as plain torch: "
+            f"{error}. Delete the file and run python -m bnaf.native.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return False
     return True
 
 

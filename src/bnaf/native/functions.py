@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bnaf.native.build import available
-from bnaf.ops import differentiable_gradient, traced
+from bnaf.ops import batched, differentiable_gradient, traced
 
 RESIDUALS = {None: 0, "normal": 1, "gated": 2}
 ACTIVATIONS = {"Tanh": 0, "LeakyTanh": 1, "LeakyReLU": 2}
@@ -71,6 +71,7 @@ def normalise(
         weight: Packed raw weights.
         log_gain: Log-gains.
     """
+    weight, log_gain = weight.contiguous(), log_gain.contiguous()
     return _Normalisation.apply(plain, blocks, features, weight, log_gain)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -79,7 +80,6 @@ class _Normalisation(torch.autograd.Function):
     def forward(
         ctx: Any, plain: Any, blocks: list[int], features: int, weight: Tensor, log_gain: Tensor
     ) -> Any:
-        weight, log_gain = weight.contiguous(), log_gain.contiguous()
         results = torch.ops.bnaf.normalise.default(weight, log_gain, blocks, features)
         ctx.plain, ctx.blocks, ctx.features = plain, blocks, features
         ctx.save_for_backward(weight, log_gain, *results)
@@ -88,7 +88,7 @@ class _Normalisation(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
         weight, log_gain, *results = ctx.saved_tensors
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or batched(*grads):
             needed = ctx.needs_input_grad[3:]
             inputs = (weight, log_gain)
             return None, None, None, *differentiable_gradient(ctx.plain, inputs, needed, grads)
@@ -116,11 +116,12 @@ def propagate(
         weights: Matrices, biases, averages and log-slopes.
     """
     gates = x.new_empty(0) if gates is None else gates
-    inputs = (x, gates, *weights)
+    # here, not within the function: its own gradient must reach the rows that were given
+    inputs = (x.contiguous(), gates, *weights)
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
         return _Propagation.apply(plain, stack, *inputs)  # type: ignore[no-any-return, no-untyped-call]
     arguments = _arguments(stack, gates, weights)
-    y, log_det, _ = torch.ops.bnaf.forward.default(x.contiguous(), *arguments, False)
+    y, log_det, _ = torch.ops.bnaf.forward.default(inputs[0], *arguments, False)
     return y, log_det
 
 
@@ -128,7 +129,6 @@ class _Propagation(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, plain: Any, stack: Stack, *inputs: Tensor) -> Any:
         x, gates, *weights = inputs
-        x = x.contiguous()
         arguments = _arguments(stack, gates, weights)
         y, log_det, kept = torch.ops.bnaf.forward.default(x, *arguments, True)
         ctx.plain, ctx.stack = plain, stack
@@ -140,7 +140,7 @@ class _Propagation(torch.autograd.Function):
         x, gates, *rest = ctx.saved_tensors
         weights, kept = rest[:4], rest[4:]
         needed = ctx.needs_input_grad[2:]
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or batched(grad_y, grad_log_det):
             inputs, grads = (x, gates, *weights), (grad_y, grad_log_det)
             return None, None, *differentiable_gradient(ctx.plain, inputs, needed, grads)
         arguments = _arguments(ctx.stack, gates, weights)

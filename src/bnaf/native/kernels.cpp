@@ -37,8 +37,11 @@ Tensors normalise_backward_op(const Tensor& packed, const Tensor& log_gain,
 
 // Call a body with the stack and the activation, in the type of its tensors.
 template <class Body>
-auto with_stack(const Tensors& parts, at::IntArrayRef blocks, at::IntArrayRef residuals,
+auto with_stack(const Tensor& x, const Tensors& parts, at::IntArrayRef blocks, at::IntArrayRef residuals,
                 int64_t activation, double leak, const Body& body) {
+  TORCH_CHECK(x.dim() == 2 && x.size(1) == parts[3].size(1) && x.is_contiguous() &&
+                  x.scalar_type() == parts[0].scalar_type(),
+              "bnaf kernels: rows do not fit the stack");
   return for_dtype(parts[0], [&](auto like) {
     const Stack<decltype(like)> stack(parts[0], parts[1], parts[2], parts[3], parts[4], parts[5],
                                       blocks, residuals, leak);
@@ -50,7 +53,7 @@ auto with_stack(const Tensors& parts, at::IntArrayRef blocks, at::IntArrayRef re
 std::tuple<Tensor, Tensor, Tensors> forward_op(const Tensor& x, const Tensors& parts,
                                                at::IntArrayRef blocks, at::IntArrayRef residuals,
                                                int64_t activation, double leak, bool keep) {
-  return with_stack(parts, blocks, residuals, activation, leak,
+  return with_stack(x, parts, blocks, residuals, activation, leak,
                     [&](const auto& stack, auto like, auto kind) {
                       using T = decltype(like);
                       return keep ? train_forward<T, kind()>(stack, x)
@@ -62,7 +65,7 @@ std::tuple<Tensor, Tensor, Tensors> forward_op(const Tensor& x, const Tensors& p
 Tensors backward_op(const Tensors& kept, const Tensors& parts, at::IntArrayRef blocks,
                     at::IntArrayRef residuals, int64_t activation, double leak,
                     const Tensor& grad_y, const Tensor& grad_log_det) {
-  return with_stack(parts, blocks, residuals, activation, leak,
+  return with_stack(grad_y, parts, blocks, residuals, activation, leak,
                     [&](const auto& stack, auto like, auto kind) {
                       using T = decltype(like);
                       return train_backward<T, kind()>(stack, kept, grad_y, grad_log_det);
@@ -73,7 +76,7 @@ Tensors backward_op(const Tensors& kept, const Tensors& parts, at::IntArrayRef b
 std::tuple<Tensor, Tensor, Tensor> inverse_op(const Tensor& y, const Tensors& parts,
                                               at::IntArrayRef blocks, at::IntArrayRef residuals,
                                               int64_t activation, double leak) {
-  return with_stack(parts, blocks, residuals, activation, leak,
+  return with_stack(y, parts, blocks, residuals, activation, leak,
                     [&](const auto& stack, auto like, auto kind) {
                       return invert<decltype(like), kind()>(stack, y);
                     });

@@ -49,6 +49,13 @@ struct Layout {
     }
   }
   int64_t last() const { return static_cast<int64_t>(layers.size()) - 1; }
+
+  // What tells its matrices from those of another layout; `kind` tells weights from gradients.
+  Pool::Key key(int64_t kind, size_t itemsize) const {
+    Pool::Key key{kind, static_cast<int64_t>(itemsize), transforms, features};
+    for (const Shape& shape : layers) key.push_back(shape.out_block);
+    return key;
+  }
 };
 
 // Run over every row of a layer, in every transform.
@@ -151,7 +158,8 @@ Tensors normalise(const Tensor& packed, const Tensor& log_gain, at::IntArrayRef 
                   int64_t features) {
   const Layout layout(packed.size(0), features, blocks);
   const auto& like = packed.options();
-  Tensor matrices = triangle_pool().take({layout.transforms, layout.weights}, like);
+  Tensor matrices = triangle_pool().take({layout.transforms, layout.weights}, like,
+                                         layout.key(0, sizeof(T)));
   Tensor averages = at::empty({layout.transforms, layout.averages}, like);
   Tensor log_norm = at::empty_like(log_gain);
   Tensor slope = at::zeros({layout.transforms, features}, like);

@@ -148,7 +148,8 @@ bool splits(const Stack<T>& stack) {
 template <class T>
 int64_t train_parts(const Stack<T>& stack, int64_t rows) {
   const bool split = splits(stack);
-  const int64_t threads = split && rows >= kLeastPart ? at::get_num_threads() : 1;
+  const int64_t most = split ? at::get_num_threads() : 1;
+  const int64_t threads = std::max<int64_t>(1, std::min(most, rows / kLeastPart));
   const int64_t least = split ? kTrainBlock : 2 * kTrainBlock;  // more parts read weights more often
   return threads * std::max<int64_t>(1, rows / (threads * least));
 }
@@ -244,9 +245,11 @@ struct GradStore {
   Tensors tensors;
 
   GradStore(const Layout& layout, const at::TensorOptions& like) : layout(layout) {
-    tensors.push_back(scratch_pool().take({layout.transforms, layout.weights}, like));
+    // zero beyond the bands, where nothing is written
+    tensors.push_back(triangle_pool().take({layout.transforms, layout.weights}, like,
+                                           layout.key(1, sizeof(T))));
     const int64_t others[] = {layout.rows, layout.averages, layout.features};
-    for (const int64_t size : others) tensors.push_back(at::empty({layout.transforms, size}, like));
+    for (const int64_t size : others) tensors.push_back(at::zeros({layout.transforms, size}, like));
     tensors.push_back(at::zeros({layout.transforms}, like));  // gates
   }
   StackGrads<T> view(bool add) const {

@@ -19,7 +19,7 @@ enum Residual : int64_t { kNone = 0, kNormal = 1, kGated = 2 };
 constexpr int64_t kBandUnits = 64;   // output units per band: fewer multiply slowly
 constexpr int64_t kRowChunk = 256;    // rows that one task of an elementwise pass takes
 constexpr int64_t kTrainBlock = 200;  // least rows of a part that a batch is trained in
-constexpr int64_t kLeastPart = 64;    // rows from which threads take parts of a batch
+constexpr int64_t kLeastPart = 32;    // rows that are worth a thread of their own
 constexpr size_t kSplitBytes = 4 << 20;  // of weights, up to which they do
 constexpr int64_t kScoreBlock = 256;  // rows scored at once where no gradient is kept
 

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from torch.distributions import Distribution
+
 from bnaf.errors import SettingsError
 from bnaf.flows import Flow
 from bnaf.training.inputs import make_held_out, make_source
@@ -99,7 +101,11 @@ def fit(
         loggers=tuple(loggers),
         progress=progress,
     )
-    return job.launch()
+    checked = Distribution._validate_args
+    try:
+        return job.launch()
+    finally:
+        Distribution.set_default_validate_args(checked)  # torch.compile switches it off
 
 
 def _likelihood(flow: Flow) -> Objective:
