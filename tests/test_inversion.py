@@ -1,10 +1,17 @@
 """The numerical inverse: accuracy, range and gradient."""
 
+import copy
+import subprocess
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+
 import pytest
 import torch
 from cases import DENSITY, ONTO, SAMPLING
 
-from bnaf import BNAF, InversionError
+from bnaf import BNAF, InversionError, RedrawWarning, native
+from bnaf.data.toy import draw_toy
 
 BOTH = [name for name in DENSITY if name in ONTO and name not in ("banded", "leaky_relu")]
 
@@ -132,3 +139,109 @@ def test_the_inverse_refuses_what_it_cannot_differentiate(derivative):
     transform = BNAF(2)().transform
     with pytest.raises(InversionError, match=r"not by torch\.func or forward mode"):
         derivative(transform.inv)(torch.zeros(2))
+
+
+@pytest.mark.parametrize("features", [1, 2, 20])
+@pytest.mark.parametrize("mode", ["kernels", "plain"])
+def test_a_fresh_flow_is_inverted(features, mode):
+    with native.disabled() if mode == "plain" else nullcontext():
+        transform = BNAF(features).double()().transform
+        z = 4 * torch.randn(300, features, dtype=torch.float64)
+        assert ((transform(transform.inv(z)) - z).abs() <= 1e-10 * z.abs().clamp(min=1)).all()
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """A flow after some steps on spirals, whose arms make it steep and flat by turns."""
+    torch.manual_seed(0)
+    flow = BNAF(2, transforms=2, width=16)
+    optimiser = torch.optim.Adam(flow.parameters(), 0.03)
+    for _ in range(600):
+        loss = -flow().log_prob(draw_toy("2spirals", 256)).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    assert loss < 3.4
+    return flow.requires_grad_(False)
+
+
+@pytest.mark.parametrize("mode", ["kernels", "plain"])
+def test_a_trained_flow_is_inverted(trained, mode):
+    with native.disabled() if mode == "plain" else nullcontext():
+        transform = copy.deepcopy(trained).double()().transform
+        z = torch.randn(2000, 2, dtype=torch.float64)
+        x = transform.inv(z)
+        error = (transform(x) - z).abs()
+        assert (error <= 1e-10 * z.abs().clamp(min=1)).all()
+        # the error in x: one more Newton step, of the whole map, tells it
+        jacobian = torch.func.vmap(torch.func.jacrev(transform))(x)
+        off = torch.linalg.solve(jacobian, (transform(x) - z).unsqueeze(-1)).squeeze(-1)
+        smallest = torch.linalg.svdvals(jacobian).amin(-1)
+        assert (off.norm(dim=-1) <= 1e-10 * z.norm(dim=-1).clamp(min=1) / smallest).all()
+
+
+@pytest.mark.parametrize("mode", ["kernels", "plain"])
+def test_a_trained_flow_is_inverted_in_float32(trained, mode):
+    with native.disabled() if mode == "plain" else nullcontext():
+        transform = trained().transform
+        z = torch.randn(2000, 2)
+        x = transform.inv(z)
+        # z cannot be met closer than the spacing of float32 around x allows
+        jacobian = torch.func.vmap(torch.func.jacrev(transform))(x).abs()
+        spacing = 4 * 6e-8 * (jacobian @ x.abs().unsqueeze(-1)).squeeze(-1)
+        error = (transform(x) - z).abs()
+        assert (error <= 1e-5 * z.abs().clamp(min=1) + spacing).all()
+        assert (error <= 1e-5 * z.abs().clamp(min=1)).float().mean() > 0.95
+
+
+@pytest.mark.parametrize("mode", ["kernels", "plain"])
+def test_the_range_of_a_bounded_flow_is_exact(mode):
+    with native.disabled() if mode == "plain" else nullcontext():
+        torch.manual_seed(1)
+        transform = BNAF.paper(1, transforms=1, width=8).double()().transform
+        ends = transform(torch.tensor([[-1e6], [1e6]], dtype=torch.float64)).squeeze()
+        width = ends[1] - ends[0]
+        targets = torch.stack([ends[0] + 1e-6 * width, ends[1] - 1e-6 * width, *ends])
+        outside = torch.stack([ends[0] - 1e-9 * width, ends[1] + 1e-9 * width])
+        inside = transform.invert(torch.cat([targets, outside]).unsqueeze(1)).inside
+        assert inside.tolist() == [True, True, False, False, False, False]
+
+
+def test_a_draw_with_its_density_takes_one_inverse_and_one_forward_pass():
+    if not native.available():
+        pytest.skip("counted by the names of the kernels, which are not compiled")
+    flow = BNAF(2, transforms=1)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        x, log_prob = flow().rsample_and_log_prob((10,))
+        (x.sum() + log_prob.sum()).backward()
+    counts = {event.key: event.count for event in profile.key_averages()}
+    assert counts["bnaf::inverse"] == 1
+    assert counts["bnaf::forward"] == 1
+
+
+def test_a_million_samples_fit_into_little_memory():
+    code = """
+import torch
+from pathlib import Path
+from bnaf import BNAF
+law = BNAF(2, width=6, transforms=1).requires_grad_(False)()
+law.sample((1000,))
+def peak():
+    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
+before = peak()
+law.sample((1_000_000,))
+print(peak() - before)
+"""
+    if not Path("/proc/self/status").exists():
+        pytest.skip("memory is read from /proc")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 200
+
+
+def test_draws_are_redrawn_for_each_context():
+    torch.manual_seed(0)
+    flow = BNAF.paper(1, 2, transforms=1, width=4)
+    with pytest.warns(RedrawWarning, match="were redrawn"):
+        x = flow(torch.randn(3, 2)).sample((50,), outside="redraw")
+    assert x.shape == (50, 3, 1)
+    assert x.isfinite().all()
