@@ -7,9 +7,19 @@ import pytest
 import torch
 from cases import FLOWS, build, randomise
 
-from bnaf import BNAF, DtypeError, Model, SettingsError, ShapeError, TableError
+from bnaf import (
+    BNAF,
+    DtypeError,
+    Model,
+    SettingsError,
+    ShapeError,
+    TableError,
+    TrainingSettings,
+)
 from bnaf.data.standardisation import Standardisation
+from bnaf.data.streams import ParquetStream
 from bnaf.data.tables import Table, read_table
+from bnaf.data.writing import write_table
 from bnaf.registry import FLOWS as NAMES
 from bnaf.registry import flow_name, flow_named, flow_names
 
@@ -222,3 +232,63 @@ def test_flows_have_names():
 
     with pytest.raises(SettingsError, match=r"got Mine; name it in bnaf.registry.FLOWS"):
         flow_name(Mine(2))
+
+
+STEPS = TrainingSettings(steps=60)
+
+
+def fitted(table, **settings):
+    return Model.fit(table, **{"settings": STEPS, "progress": False, **settings})
+
+
+def test_a_fit_learns_a_table_in_its_own_units():
+    torch.manual_seed(0)
+    rows = torch.randn(800, 2, dtype=torch.float64) * torch.tensor([3.0, 200.0]) + 1000
+    model = fitted(Table(rows, ("a", "b")))
+    exact = torch.distributions.Normal(1000.0, torch.tensor([3.0, 200.0])).log_prob(rows).sum(-1)
+    assert abs((model.log_prob(rows) - exact).mean()) < 0.2
+    assert model.columns == ("a", "b")
+    assert model.record["steps"] == 60
+
+
+def test_a_fit_can_be_repeated_and_leaves_global_draws_alone():
+    rows = torch.randn(300, 2, dtype=torch.float64)
+    state = torch.get_rng_state()
+    one, two = fitted(rows), fitted(rows)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(one.log_prob(rows), two.log_prob(rows))
+
+
+def test_given_columns_are_conditioned_on():
+    x = torch.randn(600, 1, dtype=torch.float64)
+    table = Table(torch.cat([x, 5 * x + 0.1 * torch.randn_like(x)], 1), ("cause", "effect"))
+    settings = TrainingSettings(steps=250)
+    model = fitted(table, given=["cause"], settings=settings)
+    assert model.columns == ("effect",)
+    assert model.given_columns == ("cause",)
+    draws = model.sample(200, given=torch.tensor([1.0]), seed=0)
+    assert abs(draws.mean() - 5) < 0.5
+    assert draws.std() < 1
+
+
+def test_rows_of_large_tables_are_set_aside_and_those_of_small_ones_are_not():
+    small = fitted(torch.randn(1000, 1, dtype=torch.float64))
+    large = fitted(torch.randn(1001, 1, dtype=torch.float64))
+    assert small.record["valid"] is None
+    assert large.record["valid"] is not None
+
+
+def test_a_fit_takes_any_flow_of_the_registry():
+    model = fitted(torch.randn(100, 2), flow="glow", flow_settings={"transforms": 2})
+    assert flow_name(model.flow) == "glow"
+
+
+def test_a_stream_is_fitted_and_keeps_its_columns(tmp_path):
+    rows = torch.randn(4000, 2, dtype=torch.float64) * 10 + 50
+    write_table(Table(rows, ("a", "b")), tmp_path / "rows.parquet")
+    stream = ParquetStream(tmp_path / "rows.parquet", 512, standardise=True)
+    model = fitted(stream)
+    assert model.columns == ("a", "b")
+    assert model.standardisation.location[0] == pytest.approx(50, abs=1)
+    with pytest.raises(SettingsError, match="standardise=True"):
+        fitted(ParquetStream(tmp_path / "rows.parquet", 512))

@@ -135,3 +135,25 @@ def test_gates_contradict_a_plain_residual(state_dict):
         pytest.skip("one flow has no gate")
     with pytest.raises(StorageError, match='say "gated"'):
         BNAF.from_published(state_dict, residual="normal")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"4.gate": torch.zeros(1)}, "got 4.gate as well"),
+        ({"1.gate": torch.zeros(1)}, "Key '1.gate' is not of the authors' code"),
+        ({"0.0._weight": torch.zeros(3)}, "Expected tensors of shapes"),
+    ],
+)
+def test_what_does_not_belong_is_refused(change, message):
+    flows = [torch.zeros(2, 2), torch.zeros(2, 2)]
+    state_dict = {}
+    for flow in (0, 2):
+        for layer, weight in enumerate(flows):
+            state_dict[f"{flow}.{2 * layer}._weight"] = weight
+            state_dict[f"{flow}.{2 * layer}._diag_weight"] = torch.zeros(2, 1)
+            state_dict[f"{flow}.{2 * layer}.bias"] = torch.zeros(2)
+    state_dict["0.gate"] = torch.zeros(1)
+    assert BNAF.from_published(state_dict).settings["transforms"] == 2
+    with pytest.raises(StorageError, match=message):
+        BNAF.from_published({**state_dict, **change})

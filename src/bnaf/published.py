@@ -39,7 +39,8 @@ def read_published(state_dict: Mapping[str, Tensor], residual: str | None) -> Pu
     sizes: dict[int, int] = {}
     for key in state_dict:
         layer, gate = _LAYER_KEY.fullmatch(key), _GATE_KEY.fullmatch(key)
-        if layer is None and gate is None:
+        numbers = [int(number) for number in re.findall(r"\d+", key)]
+        if (layer is None and gate is None) or any(number % 2 for number in numbers):
             raise StorageError(
                 f"Key {key!r} is not of the authors' code, whose keys are like '0.2._weight'; "
                 "give the state dict of the network alone."
@@ -56,18 +57,37 @@ def read_published(state_dict: Mapping[str, Tensor], residual: str | None) -> Pu
         [_read_layer(state_dict, flow, layer) for layer in range(sizes[flow])]
         for flow in range(len(sizes))
     ]
-    features = flows[0][0].weight.shape[1]
+    features = flows[0][0].weight.shape[-1] if flows[0][0].weight.dim() else 0
     for layers in flows:
         _check_chain(layers, features)
-    gates = []
-    if residual == "gated":
-        gates = [
-            _read(state_dict, f"{2 * flow}.gate").reshape(()) for flow in range(len(flows) - 1)
-        ]
-    elif any(_GATE_KEY.fullmatch(key) for key in state_dict):
-        raise StorageError(f'The state dict has gates, but residual={residual!r}; say "gated".')
-    widths = [layer.weight.shape[0] // features for layer in flows[0][:-1]]
-    return PublishedFlow(features, widths, flows, gates)
+    widths, *others = (
+        [layer.weight.shape[0] // features for layer in layers[:-1]] for layers in flows
+    )
+    if any(other != widths for other in others):
+        raise StorageError(
+            f"Expected flows of the same widths, got {[widths, *others]}; they are of one network."
+        )
+    return PublishedFlow(features, widths, flows, _read_gates(state_dict, residual, len(flows)))
+
+
+def _read_gates(
+    state_dict: Mapping[str, Tensor], residual: str | None, flows: int
+) -> list[Tensor]:
+    """Return the gates of all flows but the last, which has none."""
+    found = {key for key in state_dict if _GATE_KEY.fullmatch(key)}
+    if residual != "gated":
+        if found:
+            raise StorageError(
+                f'The state dict has gates, but residual={residual!r}; say "gated".'
+            )
+        return []
+    expected = [f"{2 * flow}.gate" for flow in range(flows - 1)]
+    if left_over := sorted(found - set(expected)):
+        raise StorageError(
+            f"Expected gates {expected} of {flows} flows, of which the last has none, "
+            f"got {', '.join(left_over)} as well."
+        )
+    return [_read(state_dict, key).reshape(()) for key in expected]
 
 
 def _read(state_dict: Mapping[str, Tensor], key: str) -> Tensor:
@@ -86,9 +106,9 @@ def _check_chain(layers: list[PublishedLayer], features: int) -> None:
     """Check that each layer takes what the one below gives, up to the features again."""
     columns = features
     for layer in layers:
-        rows = layer.weight.shape[0]
+        rows = layer.weight.shape[0] if layer.weight.dim() else 0
         shapes = [tuple(part.shape) for part in layer]
-        if shapes != [(rows, columns), (rows, 1), (rows,)] or rows % features:
+        if not features or shapes != [(rows, columns), (rows, 1), (rows,)] or rows % features:
             raise StorageError(
                 f"Expected tensors of shapes (n, {columns}), (n, 1) and (n,) with n a multiple of "
                 f"{features}, got {shapes}."
