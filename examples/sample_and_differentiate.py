@@ -36,7 +36,7 @@ def read_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--out", type=Path, default=Path("demo"), help="folder for spirals.png")
     parser.add_argument("--steps", type=int, default=4000, help="steps of the fit (default 4000)")
-    parser.add_argument("--moves", type=int, default=100, help="steps through samples")
+    parser.add_argument("--moves", type=int, default=30, help="steps through samples")
     parser.add_argument("--seed", type=int, default=0, help="seed of all draws (default 0)")
     return parser.parse_args()
 
@@ -107,7 +107,7 @@ def main() -> None:
     """Fit, sample, minimise and draw."""
     arguments = read_arguments()
     torch.manual_seed(arguments.seed)
-    flow = BNAF(2, transforms=2, hidden_layers=3, width=24)
+    flow = BNAF(2, transforms=5, hidden_layers=2, width=20)
     start = time.perf_counter()
     fit(flow, arguments.steps)
     print(f"fitted {flow.parameter_count:,} weights in {time.perf_counter() - start:.0f} s")
