@@ -39,8 +39,7 @@ def save(flow_or_model: nn.Module | Model, path: str | Path, *, overwrite: bool 
         overwrite: Whether it may replace a file that exists.
 
     Raises:
-        StorageError: If it cannot be written, exists and may not be replaced, or cannot be made
-            anew from its settings.
+        StorageError: If it cannot be written or made anew, or exists and may not be replaced.
         SettingsError: If the flow is of a class without a name.
 
     Example:

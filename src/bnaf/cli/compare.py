@@ -25,7 +25,11 @@ def compare(
     columns: options.Columns = None,
     flows: Annotated[
         list[str] | None,
-        Option(help="Flows, as a,b; all by default.", autocompletion=options.complete_flow),
+        Option(
+            metavar="NAMES",
+            help="Flows, as a,b; all by default.",
+            autocompletion=options.complete_flow,
+        ),
     ] = None,
     test: Annotated[str | None, Option(help="Test rows: a file, or a share of the rows.")] = None,
     seconds: options.Seconds = None,

@@ -34,7 +34,8 @@ def fit(
     ],
     columns: options.Columns = None,
     given: Annotated[
-        list[str] | None, Option("--given", "-g", help="Columns to condition on, as a,b.")
+        list[str] | None,
+        Option("--given", "-g", metavar="NAMES", help="Columns to condition on, as a,b."),
     ] = None,
     valid: Annotated[
         str | None, Option(help="Validation rows: a file, or a share of the rows; 0 for none.")

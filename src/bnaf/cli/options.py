@@ -29,7 +29,12 @@ TableFile = Annotated[
 ]
 Columns = Annotated[
     list[str] | None,
-    Option("--columns", "-c", help="Columns to model, as a,b,c; all that are not given."),
+    Option(
+        "--columns",
+        "-c",
+        metavar="NAMES",
+        help="Columns to model, as a,b,c; all that are not given.",
+    ),
 ]
 DropMissing = Annotated[
     bool, Option("--drop-missing", help="Leave out rows with a missing or infinite value.")

@@ -31,7 +31,12 @@ def sample(
     ] = Path("-"),
     given: Annotated[
         list[str] | None,
-        Option("--given", "-g", help="Value of a given column, as column=value; once for each."),
+        Option(
+            "--given",
+            "-g",
+            metavar="COLUMN=VALUE",
+            help="Value of a given column; once for each.",
+        ),
     ] = None,
     seed: options.Seed = None,
     redraw: Annotated[
