@@ -10,6 +10,7 @@ EXTRAS = [
     "sklearn",
     "lightning",
     "typer",
+    "rich",
     "pyarrow",
     "safetensors",
 ]

@@ -345,3 +345,12 @@ def test_a_conditional_flow_needs_its_context_after_loading(tmp_path):
     again = load(tmp_path / "f.safetensors")
     assert again.context_features == CONTEXT_FEATURES
     assert again(context).sample((2,)).shape == (2, flow.features)
+
+
+def test_a_file_is_not_replaced_unless_it_may_be(tmp_path):
+    path = tmp_path / "flow.safetensors"
+    save(BNAF(2, **SMALL), path, overwrite=False)
+    before = path.read_bytes()
+    with pytest.raises(StorageError, match=r"exists, expected a new file; .* overwrite=True"):
+        save(BNAF(3, **SMALL), path, overwrite=False)
+    assert path.read_bytes() == before

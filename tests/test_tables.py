@@ -475,3 +475,10 @@ def test_any_bytes_are_a_table_or_refused(tmp_path_factory, content, suffix):
     path.write_bytes(content)
     table = read_or_refuse(path)
     assert table is None or (len(table) and table.rows.isfinite().all())
+
+
+def test_ties_of_columns_to_condition_on_are_left_alone():
+    rows = torch.randn(60, 2, dtype=torch.float64)
+    rows[:, 1] = (rows[:, 1] > 0).double()
+    table = read_table(rows, names=["a", "g"], given=["g"], dequantise=True)
+    torch.testing.assert_close(table.rows, rows, rtol=0, atol=0)

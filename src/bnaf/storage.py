@@ -29,16 +29,17 @@ UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 """From the header of a format to that of the next."""
 
 
-def save(flow_or_model: nn.Module | Model, path: str | Path) -> None:
+def save(flow_or_model: nn.Module | Model, path: str | Path, *, overwrite: bool = True) -> None:
     """Write a flow or a model to a file, whole or not at all.
 
     Args:
         flow_or_model: What to keep: weights and settings, and of a model its columns,
             standardisation and training record.
-        path: The file, by custom .safetensors; one that exists is replaced.
+        path: The file, by custom .safetensors.
+        overwrite: Whether it may replace a file that exists.
 
     Raises:
-        StorageError: If it cannot be written, or not be made anew from its settings.
+        StorageError: If it cannot be written or made anew, or exists and may not be replaced.
         SettingsError: If the flow is of a class without a name.
 
     Example:
@@ -63,8 +64,12 @@ def save(flow_or_model: nn.Module | Model, path: str | Path) -> None:
     check_tensors(plan_flow(type(flow), flow.settings, shapes, "The flow"), shapes, "The flow")
     content = pack(tensors, {"bnaf": text, "sha256": _digest(text, tensors)})
     try:
-        with atomic_file(Path(path)) as file:
+        with atomic_file(Path(path), overwrite=overwrite) as file:
             file.write(content)
+    except FileExistsError:
+        raise StorageError(
+            f"{path} exists, expected a new file; give another name, or overwrite=True."
+        ) from None
     except OSError as error:
         raise StorageError(f"{path} cannot be written: {error}; check its folder.") from None
 

@@ -110,6 +110,7 @@ def read_table(
     drop_missing: bool = False,
     drop_constant: bool = False,
     dequantise: bool | Sequence[str] = False,
+    given: Sequence[str] = (),
     seed: int = 0,
     warn: bool = True,
 ) -> Table:
@@ -133,6 +134,8 @@ def read_table(
         drop_constant: Whether to leave out columns that hold one value.
         dequantise: Whether to add uniform noise, as wide as the column's own grid, to columns with
             few distinct values or heavy ties; or the names of the columns to add it to.
+        given: Columns that will be conditioned on: their values may repeat, so ties in them are
+            neither warned of nor spread by ``dequantise=True``.
         seed: Seed of that noise.
         warn: Whether to warn; not wanted where a table is scored, not fitted.
 
@@ -157,6 +160,7 @@ def read_table(
     kept, constant = _varying(rows, labels, drop_constant=drop_constant)
     rows, labels, types = rows[:, kept], [labels[i] for i in kept], [types[i] for i in kept]
     ties = tied_columns(rows, types, seed) if warn or dequantise else {}
+    ties = {index: found for index, found in ties.items() if labels[index] not in given}
     steps = noise_steps(labels, dequantise, ties, rows, types)
     if warn:
         left = {index: found for index, found in ties.items() if index not in steps}

@@ -1,0 +1,77 @@
+"""The application: its commands, and how they end."""
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from bnaf import __version__
+from bnaf.cli import compare, data, fit, info, sample, score
+from bnaf.cli.messages import plain_errors, plain_warnings
+
+EXAMPLES = """Examples:
+
+bnaf fit sales.csv --out sales.safetensors
+
+bnaf score sales.safetensors new.csv --least 10
+
+bnaf sample sales.safetensors -n 1000 --out drawn.csv
+
+Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 70 a fault of bnaf, 130 interrupted.
+"""
+
+
+class Commands(TyperGroup):
+    """Group whose commands end with a line and an exit code, not with a traceback."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take ``--debug`` wherever it stands."""
+        if "--debug" in args:
+            args = ["--debug", *(word for word in args if word != "--debug")]
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        with plain_warnings(), plain_errors(debug=bool(ctx.params.get("debug"))):
+            return super().invoke(ctx)
+
+
+app = typer.Typer(
+    cls=Commands,
+    epilog=EXAMPLES,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command, examples in (
+    (fit.fit, fit.EXAMPLES),
+    (score.score, score.EXAMPLES),
+    (sample.sample, sample.EXAMPLES),
+    (info.info, info.EXAMPLES),
+    (compare.compare, compare.EXAMPLES),
+    (data.data, data.EXAMPLES),
+):
+    app.command(epilog=examples)(command)
+
+
+def _show_version(wanted: bool) -> bool:
+    if wanted:
+        print(f"bnaf {__version__}")
+        raise typer.Exit
+    return wanted
+
+
+@app.callback()
+def describe_bnaf(
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Densities of tables by block neural autoregressive flows: fit, score, sample."""
+
+
+def main() -> None:
+    """Run the command line."""
+    app(prog_name="bnaf")

@@ -1,0 +1,100 @@
+"""``bnaf compare``: several densities of one table, ranked."""
+
+from typing import Annotated
+
+from typer import Option
+
+from bnaf.cli import options
+from bnaf.cli.files import check_streams, read_share
+from bnaf.cli.messages import say
+from bnaf.cli.screen import number, show_json, show_lines, show_table
+from bnaf.comparison import Comparison, compare_densities
+from bnaf.data.tables import read_table
+from bnaf.training import TrainingSettings
+
+EXAMPLES = """Examples:
+
+bnaf compare sales.csv --flows bnaf,glow --seconds 60
+
+bnaf compare train.csv --test test.csv --json
+"""
+
+
+def compare(
+    table: options.TableFile,
+    columns: options.Columns = None,
+    flows: Annotated[
+        list[str] | None,
+        Option(
+            metavar="NAMES",
+            help="Flows, as a,b; all by default.",
+            autocompletion=options.complete_flow,
+        ),
+    ] = None,
+    test: Annotated[str | None, Option(help="Test rows: a file, or a share of the rows.")] = None,
+    seconds: options.Seconds = None,
+    epochs: options.Epochs = None,
+    steps: options.Steps = None,
+    seed: options.Seed = None,
+    drop_missing: options.DropMissing = False,
+    drop_constant: options.DropConstant = False,
+    dequantise: options.Dequantise = False,
+    delimiter: options.Delimiter = None,
+    decimal: options.Decimal = None,
+    no_header: options.NoHeader = False,
+    format: options.Format = None,
+    key: options.Key = None,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
+    """Rank flows, a Gaussian mixture, a kernel density and a Gaussian by held-out rows.
+
+    Budgets are those of each flow.
+    """
+    check_streams(table, test)
+    settings = TrainingSettings(
+        **options.chosen(seconds=seconds, epochs=epochs, steps=steps, seed=seed)
+    )
+    how = options.reading(delimiter, decimal, no_header, format, key) | {
+        "columns": options.split_names(columns),
+        "drop_missing": drop_missing,
+        "dequantise": dequantise,
+        "seed": settings.seed,
+    }
+    comparison = compare_densities(
+        read_table(table, **how, drop_constant=drop_constant),
+        flows=options.split_names(flows),
+        settings=settings,
+        announce=None if quiet else lambda name: say(f"fitting {name}"),
+        progress=not quiet,
+        **options.chosen(test=read_share(test, how)),
+    )
+    _report(comparison, as_json=as_json)
+
+
+def _report(comparison: Comparison, *, as_json: bool) -> None:
+    entries = [entry.as_dict() for entry in comparison.entries]
+    if as_json:
+        counts = {"train_rows": comparison.train_rows, "test_rows": comparison.test_rows}
+        show_json(counts | {"entries": entries})
+        return
+    show_lines(
+        f"mean log-likelihood of {comparison.test_rows:,} test rows, in nats per row; "
+        f"{comparison.train_rows:,} rows to train on"
+    )
+    headers = ["", "density", "nats", "±", "behind", "±", "weights", "seconds", "note"]
+    rows = [
+        [
+            rank,
+            entry["name"],
+            number(entry["mean"]),
+            number(entry["standard_error"]),
+            number(entry["behind"]),
+            number(entry["behind_error"]),
+            "" if entry["weights"] is None else f"{entry['weights']:,}",
+            number(entry["seconds"], 1),
+            entry["note"],
+        ]
+        for rank, entry in enumerate(entries, 1)
+    ]
+    show_table(headers, rows)

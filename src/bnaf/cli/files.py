@@ -1,0 +1,96 @@
+"""Models and tables at the command line, where - stands for a standard stream."""
+
+import math
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import typer
+
+from bnaf.data.tables import Table, read_table
+from bnaf.errors import StorageError
+from bnaf.flows import Flow
+from bnaf.model import Model
+from bnaf.storage import load, save
+
+
+def load_any(path: Path) -> Flow | Model:
+    """Return what a model file, or standard input, holds."""
+    if not is_stream(path):
+        kept: Flow | Model = load(path)
+        return kept
+    with TemporaryDirectory() as folder:
+        copy = Path(folder) / "standard-input"
+        copy.write_bytes(sys.stdin.buffer.read())
+        kept = load(copy)
+        return kept
+
+
+def load_model(path: Path) -> Model:
+    """Return the model of a file; a bare flow becomes one of columns x0, x1, ...."""
+    kept = load_any(path)
+    return kept if isinstance(kept, Model) else Model(kept)
+
+
+def save_model(model: Model, path: Path, *, force: bool) -> None:
+    """Write a model to a file, or to standard output."""
+    if not is_stream(path):
+        save(model, path, overwrite=force)
+        return
+    with TemporaryDirectory() as folder:
+        copy = Path(folder) / "standard-output"
+        save(model, copy)
+        sys.stdout.buffer.write(copy.read_bytes())
+        sys.stdout.buffer.flush()
+
+
+def read_share(value: str | None, reading: dict[str, Any]) -> Table | float | None:
+    """Return the rows of a file, or the share of the rows that a number stands for.
+
+    Args:
+        value: What was given.
+        reading: Arguments of :func:`bnaf.read_table`.
+    """
+    if value is None:
+        return None
+    try:
+        share = float(value)
+    except ValueError:
+        share = math.nan
+    return share if math.isfinite(share) else read_table(value, **reading, warn=False)
+
+
+def check_new(path: Path | None, *, force: bool) -> None:
+    """Check, before the work is done, that its result can be written.
+
+    Raises:
+        StorageError: If the file exists and may not be replaced, or its folder does not.
+    """
+    if path is None or is_stream(path):
+        return
+    if path.is_dir():
+        raise StorageError(f"{path} is a folder, expected a file; add a name to it.")
+    if not path.parent.is_dir():
+        raise StorageError(f"{path} cannot be written: its folder does not exist; make it first.")
+    if path.exists() and not force:
+        raise StorageError(
+            f"{path} exists, expected a new file; give another name, or overwrite=True."
+        )
+
+
+def check_streams(*paths: object) -> None:
+    """Check that standard input, or standard output, has one use at most."""
+    if sum(str(path) == "-" for path in paths) > 1:
+        raise typer.BadParameter("- stands for one file only; give the path of the other.")
+
+
+def check_output(out: Path | None, *, as_json: bool) -> None:
+    """Check that standard output is asked for either JSON or a file."""
+    if as_json and out is not None and is_stream(out):
+        raise typer.BadParameter("--json and a file on standard output exclude each other.")
+
+
+def is_stream(path: Path) -> bool:
+    """Return whether a path stands for a standard stream."""
+    return str(path) == "-"

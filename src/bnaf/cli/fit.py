@@ -1,0 +1,115 @@
+"""``bnaf fit``: from a table to a model file."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer import Option
+
+from bnaf.cli import options
+from bnaf.cli.files import check_new, check_output, check_streams, read_share, save_model
+from bnaf.cli.messages import INTERRUPTED, say
+from bnaf.cli.screen import number, show_json, show_lines
+from bnaf.data.tables import read_table
+from bnaf.descriptions import describe
+from bnaf.model import Model
+from bnaf.training import TrainingSettings
+
+EXAMPLES = """Examples:
+
+bnaf fit sales.csv --out sales.safetensors
+
+bnaf fit sales.csv --columns price,amount --given weekday --seconds 60 --out sales.safetensors
+
+bnaf fit big.parquet --valid 0.2 --checkpoint run.ckpt --out big.safetensors   (again to resume)
+
+zcat rows.csv.gz | bnaf fit - --out - | bnaf sample - -n 100
+"""
+
+
+def fit(
+    table: options.TableFile,
+    out: Annotated[
+        Path, Option("--out", "-o", help="Model file to write; - for standard output.")
+    ],
+    columns: options.Columns = None,
+    given: Annotated[
+        list[str] | None,
+        Option("--given", "-g", metavar="NAMES", help="Columns to condition on, as a,b."),
+    ] = None,
+    valid: Annotated[
+        str | None, Option(help="Validation rows: a file, or a share of the rows; 0 for none.")
+    ] = None,
+    flow: Annotated[
+        str | None, Option(help="Which flow.", autocompletion=options.complete_flow)
+    ] = None,
+    seconds: options.Seconds = None,
+    epochs: options.Epochs = None,
+    steps: options.Steps = None,
+    seed: options.Seed = None,
+    checkpoint: Annotated[
+        Path | None,
+        Option(help="File to keep the run in, and to go on from.", rich_help_panel="Training"),
+    ] = None,
+    drop_missing: options.DropMissing = False,
+    drop_constant: options.DropConstant = False,
+    dequantise: options.Dequantise = False,
+    delimiter: options.Delimiter = None,
+    decimal: options.Decimal = None,
+    no_header: options.NoHeader = False,
+    format: options.Format = None,
+    key: options.Key = None,
+    force: options.Force = False,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
+    """Fit a density to the rows of a table, and keep it as a model file."""
+    check_streams(table, valid)
+    check_output(out, as_json=as_json)
+    check_new(out, force=force)
+    names, conditions = options.split_names(columns), options.split_names(given) or []
+    settings = TrainingSettings(
+        **options.chosen(seconds=seconds, epochs=epochs, steps=steps, seed=seed)
+    )
+    how = options.reading(delimiter, decimal, no_header, format, key) | {
+        "columns": [*names, *conditions] if names else None,
+        "drop_missing": drop_missing,
+        "dequantise": dequantise,
+        "given": conditions,
+        "seed": settings.seed,
+    }
+    rows = read_table(table, **how, drop_constant=drop_constant)
+    model = Model.fit(
+        rows,
+        given=conditions,
+        valid=read_share(valid, how),
+        settings=settings,
+        checkpoint=checkpoint,
+        progress=not quiet,
+        **options.chosen(flow=flow),
+    )
+    save_model(model, out, force=force)
+    _report(describe(model) | {"rows": len(rows), "out": str(out)}, out, as_json=as_json)
+
+
+def _report(facts: dict[str, Any], out: Path, *, as_json: bool) -> None:
+    """Print how the fit went; one that was interrupted has kept its best weights."""
+    training = facts["training"]
+    if as_json:
+        show_json(facts)
+    else:
+        said = [f"log-likelihood {number(training.get('log_likelihood'))} nats per row"]
+        if "valid_log_likelihood" in training:
+            said.append(f"validation {number(training['valid_log_likelihood'])}")
+        given = f" given {len(facts['given_columns'])}" if facts["given_columns"] else ""
+        show_lines(
+            f"{facts['flow']} with {facts['weights']:,} weights, fitted to {facts['rows']:,} rows "
+            f"of {len(facts['columns'])} columns{given} in {training['seconds']:.1f} s "
+            f"({training['steps']:,} steps, {training['reason']})",
+            ", ".join(said),
+            f"model: {out}",
+            beside=out,
+        )
+    if training["reason"] == "interrupted":
+        say("interrupted; the model has the best weights so far.")
+        raise typer.Exit(INTERRUPTED)

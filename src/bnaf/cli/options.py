@@ -1,0 +1,119 @@
+"""Arguments and options that several commands share; what is left out is the library's choice."""
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from typer import Argument, Option
+
+from bnaf.registry import flow_names
+
+READING, TRAINING = "How the table is written", "Training"
+
+
+def complete_flow(incomplete: str) -> list[str]:
+    """Return the names of flows that begin so, for the shell."""
+    return [name for name in flow_names() if name.startswith(incomplete)]
+
+
+ModelFile = Annotated[
+    Path, Argument(metavar="MODEL", help="Model file (.safetensors); - for standard input.")
+]
+TableFile = Annotated[
+    Path,
+    Argument(
+        metavar="TABLE",
+        help="Table: .csv, .tsv, .parquet, .npy or .npz; - for CSV on standard input.",
+    ),
+]
+Columns = Annotated[
+    list[str] | None,
+    Option(
+        "--columns",
+        "-c",
+        metavar="NAMES",
+        help="Columns to model, as a,b,c; all that are not given.",
+    ),
+]
+DropMissing = Annotated[
+    bool, Option("--drop-missing", help="Leave out rows with a missing or infinite value.")
+]
+DropConstant = Annotated[
+    bool, Option("--drop-constant", help="Leave out columns that hold one value.")
+]
+Dequantise = Annotated[
+    bool,
+    Option(
+        "--dequantise",
+        help="Add uniform noise, as wide as the column's grid, where values repeat.",
+    ),
+]
+Delimiter = Annotated[
+    str | None, Option(help="What stands between values of a CSV file.", rich_help_panel=READING)
+]
+Decimal = Annotated[
+    str | None, Option(help="Mark before decimals in a CSV file.", rich_help_panel=READING)
+]
+NoHeader = Annotated[
+    bool,
+    Option("--no-header", help="The CSV file has no line of names.", rich_help_panel=READING),
+]
+Format = Annotated[
+    str | None,
+    Option(
+        "--format",
+        help="csv, parquet, npy or npz, where the name does not tell.",
+        rich_help_panel=READING,
+    ),
+]
+Key = Annotated[str | None, Option(help="Which array of an npz file.", rich_help_panel=READING)]
+Seconds = Annotated[
+    float | None, Option(help="Budget in wall-clock time.", rich_help_panel=TRAINING)
+]
+Epochs = Annotated[
+    int | None, Option(help="Budget in passes over the rows.", rich_help_panel=TRAINING)
+]
+Steps = Annotated[
+    int | None, Option(help="Budget in steps of the optimiser.", rich_help_panel=TRAINING)
+]
+Seed = Annotated[int | None, Option(help="Seed of all that is drawn.")]
+Force = Annotated[bool, Option("--force", "-f", help="Replace files that exist.")]
+Json = Annotated[bool, Option("--json", help="Print JSON, for programs.")]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="Show no progress.")]
+
+
+def split_names(names: Sequence[str] | None) -> list[str] | None:
+    """Return names given as a,b and one by one as a list; a name with a comma stands in quotes.
+
+    Example:
+        >>> split_names(["a,b", '"c,d"'])
+        ['a', 'b', 'c,d']
+    """
+    if not names:
+        return None
+    return [name.strip() for row in csv.reader(names) for name in row]
+
+
+def chosen(**values: Any) -> dict[str, Any]:
+    """Return the options that were given, so that the others keep the library's defaults."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def reading(
+    delimiter: str | None,
+    decimal: str | None,
+    no_header: bool,
+    format: str | None,
+    key: str | None,
+) -> dict[str, Any]:
+    """Return how a table is written, as arguments of :func:`bnaf.read_table`."""
+    if delimiter == "\\t":  # as a shell passes it on
+        delimiter = "\t"
+    return chosen(
+        delimiter=delimiter,
+        decimal=decimal,
+        header=False if no_header else None,
+        format=format,
+        key=key,
+    )

@@ -1,0 +1,80 @@
+"""``bnaf sample``: rows drawn from a model."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from typer import Option
+
+from bnaf.cli import options
+from bnaf.cli.files import check_new, load_model
+from bnaf.data.tables import Table
+from bnaf.data.writing import write_table
+
+EXAMPLES = """Examples:
+
+bnaf sample sales.safetensors -n 1000 --out drawn.parquet
+
+bnaf sample sales.safetensors -n 5 --given weekday=3 --seed 0
+
+bnaf sample sales.safetensors -n 1000 | head
+"""
+
+
+def sample(
+    model: options.ModelFile,
+    count: Annotated[int, Option("-n", "--count", min=0, help="How many rows.")],
+    out: Annotated[
+        Path, Option("--out", "-o", help="File to write: .csv, .parquet or .npy; - for CSV.")
+    ] = Path("-"),
+    given: Annotated[
+        list[str] | None,
+        Option(
+            "--given",
+            "-g",
+            metavar="COLUMN=VALUE",
+            help="Value of a given column; once for each.",
+        ),
+    ] = None,
+    seed: options.Seed = None,
+    redraw: Annotated[
+        bool, Option("--redraw", help="Draw again where a flow that is not onto reaches nothing.")
+    ] = False,
+    format: Annotated[
+        str | None,
+        Option("--format", help="csv, parquet or npy, where the name does not tell."),
+    ] = None,
+    force: options.Force = False,
+) -> None:
+    """Draw rows, with the names, the types and the order of the columns that were modelled."""
+    check_new(out, force=force)
+    density = load_model(model)
+    drawn = density.sample_table(
+        count,
+        given=_conditions(given or [], density.given_columns),
+        **options.chosen(seed=seed, outside="redraw" if redraw else None),
+    )
+    write_table(drawn, out, overwrite=force, format=format)
+
+
+def _conditions(pairs: Sequence[str], columns: Sequence[str]) -> Table | None:
+    """Return one row of given columns from column=value pairs."""
+    values = {}
+    for pair in pairs:
+        name, equals, value = pair.rpartition("=")
+        try:
+            values[name] = float(value)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise typer.BadParameter(f"--given expects column=value with a number, got {pair!r}.")
+    unknown = [name for name in values if name not in columns]
+    if unknown and columns:
+        raise typer.BadParameter(
+            f"--given names {unknown[0]!r}; the model is given {', '.join(columns)}."
+        )
+    if not values:
+        return None
+    return Table(torch.tensor([list(values.values())], dtype=torch.float64), tuple(values))

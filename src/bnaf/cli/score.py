@@ -1,0 +1,90 @@
+"""``bnaf score``: log-densities of the rows of a table."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from typer import Option
+
+from bnaf.cli import options
+from bnaf.cli.files import check_new, check_output, check_streams, load_model
+from bnaf.cli.screen import number, show_json, show_lines, show_table
+from bnaf.data.tables import Table, read_table
+from bnaf.data.writing import write_table
+from bnaf.scores import COLUMN, Scores, score_table
+
+EXAMPLES = """Examples:
+
+bnaf score sales.safetensors new.csv
+
+bnaf score sales.safetensors new.csv --least 10 --out scores.csv
+
+cat new.csv | bnaf score sales.safetensors - --json
+"""
+
+
+def score(
+    model: options.ModelFile,
+    table: options.TableFile,
+    out: Annotated[
+        Path | None,
+        Option("--out", "-o", help="File for the nats per row: .csv, .parquet, .npy or -."),
+    ] = None,
+    least: Annotated[
+        int | None, Option(min=1, help="How many of the least likely rows to show.")
+    ] = None,
+    drop_missing: options.DropMissing = False,
+    delimiter: options.Delimiter = None,
+    decimal: options.Decimal = None,
+    no_header: options.NoHeader = False,
+    format: options.Format = None,
+    key: options.Key = None,
+    force: options.Force = False,
+    as_json: options.Json = False,
+) -> None:
+    """Print the mean log-density of the rows of a table, in nats and in its units.
+
+    Rows count from 1, after those that are left out.
+    """
+    check_streams(model, table)
+    check_output(out, as_json=as_json)
+    check_new(out, force=force)
+    density = load_model(model)
+    rows = read_table(
+        table,
+        columns=[*density.columns, *density.given_columns],
+        drop_missing=drop_missing,
+        warn=False,
+        **options.reading(delimiter, decimal, no_header, format, key),
+    )
+    scores = score_table(density, rows)
+    if out is not None:
+        write_table(scores.as_table(), out, overwrite=force)
+    found = _least(scores, rows, least) if least else []
+    if as_json:
+        show_json(
+            {"rows": len(scores), "mean": scores.mean, "standard_error": scores.standard_error}
+            | ({"least": found} if least else {})
+        )
+        return
+    show_lines(
+        f"{number(scores.mean)} ± {number(scores.standard_error) or '?'} nats per row over "
+        f"{len(scores):,} rows",
+        beside=out,
+    )
+    if found:
+        show_table(list(found[0]), [list(row.values()) for row in found], beside=out)
+
+
+def _least(scores: Scores, rows: Table, count: int) -> list[dict[str, Any]]:
+    """Return the least likely rows: number, score and columns by name."""
+    indices = scores.least_likely(count)
+    values = zip(
+        indices.tolist(),
+        scores.log_densities[indices].tolist(),
+        rows.take(indices).rows.tolist(),
+        strict=True,
+    )
+    return [
+        {"row": index + 1, COLUMN: score} | dict(zip(rows.columns, row, strict=True))
+        for index, score, row in values
+    ]

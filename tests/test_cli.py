@@ -1,0 +1,494 @@
+"""The command line: what each command reads, prints and writes, and how it ends."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import bnaf
+from bnaf.cli.app import app
+from bnaf.data.tables import Table, read_table
+from bnaf.data.writing import write_table
+
+COMMANDS = ("fit", "score", "sample", "info", "compare", "data")
+QUICK = ["--steps", "5", "--quiet"]
+
+
+def run(*words, input=None):
+    runner = CliRunner(env={"COLUMNS": "200"})
+    return runner.invoke(app, [str(word) for word in words], input=input)
+
+
+def succeed(*words, input=None):
+    result = run(*words, input=input)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def only_line(text):
+    lines = text.splitlines()
+    assert len(lines) == 1, text
+    return lines[0]
+
+
+def process(*words, **options):
+    command = [sys.executable, "-m", "bnaf.cli", *map(str, words)]
+    return subprocess.run(command, capture_output=True, **options)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Hold a table of three columns, an unconditional model of it and a conditional one."""
+    folder = tmp_path_factory.mktemp("cli")
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(60, 3, generator=generator, dtype=torch.float64)
+    rows[:, 2] = (rows[:, 2] * 50).round()
+    write_table(Table(rows, ("a", "b", "k"), ("float64", "float32", "int16")), folder / "t.csv")
+    write_table(
+        Table(rows, ("a", "b", "k"), ("float64", "float32", "int16")), folder / "t.parquet"
+    )
+    succeed("fit", folder / "t.parquet", "--out", folder / "m.safetensors", *QUICK)
+    succeed(
+        *("fit", folder / "t.csv", "--columns", "k,a", "--given", "b"),
+        *("--out", folder / "c.safetensors", *QUICK),
+    )
+    return folder
+
+
+def test_fit_writes_a_model_of_the_columns(folder):
+    model = bnaf.load(folder / "m.safetensors")
+    assert model.columns == ("a", "b", "k")
+    assert model.types == ("float64", "float32", "int16")
+    assert model.record["steps"] == 5
+
+
+def test_fit_takes_columns_by_name_and_conditions_on_others(folder):
+    model = bnaf.load(folder / "c.safetensors")
+    assert model.columns == ("k", "a")
+    assert model.given_columns == ("b",)
+
+
+def test_fit_says_what_it_did(folder, tmp_path):
+    result = succeed("fit", folder / "t.csv", "--out", tmp_path / "m.safetensors", *QUICK)
+    assert "fitted to 60 rows of 3 columns" in result.stdout
+    assert re.search(r"log-likelihood -\d+\.\d{4} nats per row", result.stdout)
+    assert result.stderr == ""
+
+
+def test_fit_as_json_tells_the_log_likelihood_in_the_units_of_the_table(folder, tmp_path):
+    words = ["fit", folder / "t.csv", "--out", tmp_path / "m.safetensors", "--json", *QUICK]
+    facts = json.loads(succeed(*words, "--valid", "0.2", "--seed", "3").stdout)
+    model = bnaf.load(tmp_path / "m.safetensors")
+    valid = model.standardisation.log_det - model.record["valid"]
+    assert facts["training"]["valid_log_likelihood"] == pytest.approx(valid)
+    assert facts["training"]["settings"]["seed"] == 3
+    assert facts["rows"] == 60
+
+
+def test_fit_takes_a_file_of_validation_rows(folder, tmp_path):
+    words = ["fit", folder / "t.csv", "--valid", folder / "t.parquet", *QUICK]
+    succeed(*words, "--out", tmp_path / "m.safetensors")
+    assert bnaf.load(tmp_path / "m.safetensors").record["valid"] is not None
+
+
+@pytest.mark.parametrize("flow", ["glow", "planar"])
+def test_fit_takes_any_flow_of_the_registry(folder, tmp_path, flow):
+    words = ["fit", folder / "t.csv", "--flow", flow, *QUICK]
+    succeed(*words, "--out", tmp_path / "m.safetensors")
+    facts = json.loads(succeed("info", tmp_path / "m.safetensors", "--json").stdout)
+    assert facts["flow"] == flow
+
+
+def test_fit_resumes_from_its_checkpoint(folder, tmp_path):
+    words = ["fit", folder / "t.csv", "--checkpoint", tmp_path / "run.ckpt", *QUICK]
+    succeed(*words, "--out", tmp_path / "1.safetensors")
+    succeed(*words, "--out", tmp_path / "2.safetensors")
+    first, second = (bnaf.load(tmp_path / f"{i}.safetensors") for i in (1, 2))
+    assert first.record["seconds"] == pytest.approx(second.record["seconds"], abs=1.0)
+    torch.testing.assert_close(first.flow.state_dict(), second.flow.state_dict(), rtol=0, atol=0)
+    other = run(*words, "--seed", "8", "--out", tmp_path / "3.safetensors")
+    assert other.exit_code == 1
+    assert "checkpoint of another run" in only_line(other.stderr)
+
+
+def test_a_fit_that_is_interrupted_keeps_its_model_and_ends_with_130(
+    folder, tmp_path, monkeypatch
+):
+    fit = bnaf.Model.fit
+
+    def interrupted(*args, **options):
+        model = fit(*args, **options)
+        model.record["reason"] = "interrupted"
+        return model
+
+    monkeypatch.setattr("bnaf.cli.fit.Model.fit", interrupted)
+    result = run("fit", folder / "t.csv", "--out", tmp_path / "m.safetensors", *QUICK)
+    assert result.exit_code == 130
+    assert "best weights so far" in only_line(result.stderr)
+    assert bnaf.load(tmp_path / "m.safetensors").columns == ("a", "b", "k")
+
+
+def test_ctrl_c_elsewhere_ends_with_130_and_writes_nothing(folder, tmp_path, monkeypatch):
+    def interrupt(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bnaf.cli.fit.read_table", interrupt)
+    result = run("fit", folder / "t.csv", "--out", tmp_path / "m.safetensors", *QUICK)
+    assert (result.exit_code, result.stderr) == (130, "bnaf: interrupted.\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_score_prints_the_mean_and_writes_nats_per_row(folder, tmp_path):
+    words = ["score", folder / "m.safetensors", folder / "t.csv"]
+    result = succeed(*words, "--out", tmp_path / "s.csv")
+    scores = read_table(tmp_path / "s.csv")
+    expected = bnaf.load(folder / "m.safetensors").log_prob(read_table(folder / "t.csv"))
+    assert scores.columns == ("log_density",)
+    torch.testing.assert_close(scores.rows[:, 0], expected)
+    assert result.stdout.startswith(f"{expected.mean():.4f} ± ")
+    assert "over 60 rows" in only_line(result.stdout)
+
+
+def test_score_shows_the_least_likely_rows_first(folder):
+    words = ["score", folder / "m.safetensors", folder / "t.csv", "--least", "3"]
+    facts = json.loads(succeed(*words, "--json").stdout)
+    table = read_table(folder / "t.csv")
+    scores = bnaf.load(folder / "m.safetensors").log_prob(table)
+    order = scores.argsort()[:3]
+    assert [row["row"] for row in facts["least"]] == (order + 1).tolist()
+    assert facts["least"][0]["k"] == table.rows[order[0], 2]
+    assert facts["mean"] == pytest.approx(scores.mean().item())
+    assert facts["standard_error"] == pytest.approx(scores.std().item() / 60**0.5)
+    lines = succeed(*words).stdout.splitlines()
+    assert lines[1].split() == ["row", "log_density", "a", "b", "k"]
+    assert lines[2].split()[0] == str(order[0].item() + 1)
+
+
+def test_score_reads_only_the_columns_of_the_model(folder, tmp_path):
+    (tmp_path / "t.csv").write_text("name,b,k,a\nAda,0.1,3,0.2\nBob,0.4,5,0.5\n")
+    facts = json.loads(
+        succeed("score", folder / "c.safetensors", tmp_path / "t.csv", "--json").stdout
+    )
+    assert facts["rows"] == 2
+
+
+def test_sample_writes_names_types_and_order_of_the_table(folder, tmp_path):
+    words = ["sample", folder / "m.safetensors", "-n", "7", "--seed", "0"]
+    succeed(*words, "--out", tmp_path / "s.parquet")
+    drawn = read_table(tmp_path / "s.parquet", warn=False)
+    assert drawn.columns == ("a", "b", "k")
+    assert drawn.types == ("float64", "float32", "int16")
+    expected = bnaf.load(folder / "m.safetensors").sample(7, seed=0)
+    torch.testing.assert_close(drawn.rows[:, 0], expected[:, 0])
+    printed = succeed(*words).stdout.splitlines()
+    assert printed[0] == "a,b,k"
+    assert len(printed) == 8
+
+
+def test_sample_takes_values_of_given_columns(folder):
+    words = ["sample", folder / "c.safetensors", "-n", "4", "--seed", "0"]
+    low, high = (succeed(*words, "--given", f"b={value}").stdout for value in (-2, 2))
+    assert low.splitlines()[0] == "k,a"
+    assert low != high
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "message"),
+    [
+        ([], 1, "expects the given columns b; add --given column=value"),
+        (["--given", "b"], 2, "expects column=value"),
+        (["--given", "b=much"], 2, "expects column=value"),
+        (["--given", "z=1"], 2, "the model is given b"),
+    ],
+)
+def test_sample_says_which_columns_it_is_given(folder, given, code, message):
+    result = run("sample", folder / "c.safetensors", "-n", "1", *given)
+    assert result.exit_code == code
+    assert message in " ".join(result.stderr.replace("│", " ").split())
+
+
+def test_info_shows_flow_columns_and_training(folder):
+    text = succeed("info", folder / "c.safetensors").stdout
+    assert "model: bnaf with " in text
+    assert "trained: 5 steps" in text
+    assert re.search(r"^k +int\d+ ", text, re.MULTILINE)
+    assert re.search(r"^b +given ", text, re.MULTILINE)
+    facts = json.loads(succeed("info", folder / "c.safetensors", "--json").stdout)
+    assert [column["name"] for column in facts["columns"]] == ["k", "a"]
+    assert facts["weights"] == bnaf.load(folder / "c.safetensors").flow.parameter_count
+
+
+def test_info_shows_a_bare_flow(tmp_path):
+    bnaf.save(bnaf.BNAF(2, width=3), tmp_path / "f.safetensors")
+    assert "flow: bnaf with " in succeed("info", tmp_path / "f.safetensors").stdout
+    assert "x0" in succeed("sample", tmp_path / "f.safetensors", "-n", "1").stdout
+
+
+def test_compare_ranks_flows_and_classical_densities(folder):
+    words = ["compare", folder / "t.csv", "--flows", "bnaf,glow", *QUICK]
+    facts = json.loads(succeed(*words, "--test", "0.25", "--json").stdout)
+    entries = facts["entries"]
+    assert (facts["train_rows"], facts["test_rows"]) == (45, 15)
+    assert {entry["name"] for entry in entries} == {
+        *("bnaf", "glow", "gaussian", "gaussian mixture", "kernel density")
+    }
+    means = [entry["mean"] for entry in entries]
+    assert means == sorted(means, reverse=True)
+    assert (entries[0]["behind"], entries[0]["behind_error"]) == (0, 0)
+    for entry in entries:
+        assert entry["standard_error"] > 0
+        assert entry["behind"] == pytest.approx(means[0] - entry["mean"])
+    lines = succeed(*words, "--test", folder / "t.parquet").stdout.splitlines()
+    assert lines[1].split()[:3] == ["density", "nats", "±"]
+    assert len(lines) == 7
+
+
+def test_compare_gives_the_gaussian_of_the_rows(folder):
+    words = ["compare", folder / "t.csv", "--test", folder / "t.csv", "--flows", "bnaf", *QUICK]
+    entries = json.loads(succeed(*words, "--json").stdout)["entries"]
+    mean = next(entry["mean"] for entry in entries if entry["name"] == "gaussian")
+    rows = read_table(folder / "t.csv").rows
+    law = torch.distributions.MultivariateNormal(rows.mean(0), rows.T.cov(correction=0))
+    assert mean == pytest.approx(law.log_prob(rows).mean().item(), abs=1e-4)
+
+
+def test_compare_puts_what_cannot_be_fitted_last(folder):
+    words = ["compare", folder / "t.csv", "--columns", "a", "--flows", "glow,bnaf", *QUICK]
+    entries = json.loads(succeed(*words, "--json").stdout)["entries"]
+    failed = [entry for entry in entries if entry["mean"] is None]
+    assert entries[len(entries) - len(failed) :] == failed
+    assert all(entry["note"] for entry in entries)
+
+
+def test_data_lists_the_known_sets_with_their_sources():
+    text = succeed("data").stdout
+    known = json.loads(succeed("data", "--json").stdout)
+    assert {"power", "gas", "hepmass", "miniboone", "bsds300", "mnist", "8gaussians", "u4"} <= {
+        entry["name"] for entry in known
+    }
+    assert all(entry["source"] and entry["name"] in text for entry in known)
+
+
+def test_streams_stand_for_files(folder):
+    text = (folder / "t.csv").read_text()
+    model = succeed("fit", "-", "--out", "-", *QUICK, input=text)
+    assert "fitted to 60 rows" in model.stderr
+    drawn = succeed("sample", "-", "-n", "6", "--seed", "1", input=model.stdout_bytes).stdout
+    scores = succeed("score", folder / "m.safetensors", "-", "--out", "-", input=drawn)
+    assert len(scores.stdout.splitlines()) == 7
+    assert "over 6 rows" in only_line(scores.stderr)
+
+
+def test_a_stream_stands_for_one_file(folder):
+    assert run("score", "-", "-").exit_code == 2
+    assert run("score", folder / "m.safetensors", "-", "--out", "-", "--json").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (["fit", "t.csv", *QUICK], "m.safetensors"),
+        (["score", "m.safetensors", "t.csv"], "t.parquet"),
+        (["sample", "m.safetensors", "-n", "2"], "t.parquet"),
+    ],
+)
+def test_nothing_is_overwritten_without_force(folder, tmp_path, monkeypatch, command, name):
+    for file in folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    monkeypatch.chdir(tmp_path)
+    before = (tmp_path / name).read_bytes()
+    result = run(*command, "--out", name)
+    assert result.exit_code == 1
+    assert only_line(result.stderr) == (
+        f"bnaf: {name} exists, expected a new file; give another name, or --force."
+    )
+    assert (tmp_path / name).read_bytes() == before
+    succeed(*command, "--out", name, "--force")
+    assert (tmp_path / name).read_bytes() != before
+
+
+def test_a_missing_folder_is_told_before_the_work(folder, tmp_path):
+    result = run("fit", folder / "t.csv", "--out", tmp_path / "no" / "m.safetensors")
+    assert result.exit_code == 1
+    assert "its folder does not exist; make it first" in only_line(result.stderr)
+
+
+def test_usage_errors_end_with_2(folder):
+    assert run("fit").exit_code == 2
+    assert run("nonsense").exit_code == 2
+    assert run("sample", folder / "m.safetensors", "-n", "many").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["info", "none.safetensors"], "Expected a model file at none.safetensors, got nothing"),
+        (["fit", "t.csv", "--out", "new", "--flow", "naf"], "flow must be one of bnaf, "),
+        (["fit", "t.csv", "--out", "new", "--steps", "0"], "steps must be a whole number"),
+        (["fit", "t.csv", "--out", "new", "-c", "z"], "Column 'z' not found; the table has"),
+        (["compare", "t.csv", "--flows", "naf"], "flow must be one of bnaf, "),
+        (["compare", "t.csv", "--test", "0"], "two rows to train on and one to test with"),
+    ],
+)
+def test_errors_are_one_line_and_end_with_1(folder, monkeypatch, words, message):
+    monkeypatch.chdir(folder)
+    result = run(*words)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert only_line(result.stderr).startswith("bnaf: ")
+    assert message in result.stderr
+
+
+def test_debug_shows_the_traceback_wherever_it_stands(tmp_path):
+    for words in (["--debug", "info", tmp_path / "no"], ["info", tmp_path / "no", "--debug"]):
+        result = run(*words)
+        assert result.exit_code == 1
+        assert "Traceback (most recent call last)" in result.stderr
+        assert "StorageError" in result.stderr
+
+
+def test_a_fault_says_so_and_ends_with_70(folder, monkeypatch):
+    def fail(*args, **options):
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr("bnaf.cli.info.describe", fail)
+    result = run("info", folder / "m.safetensors")
+    assert result.exit_code == 70
+    assert "unexpected ZeroDivisionError: by zero" in only_line(result.stderr)
+    assert "--debug" in result.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_examples(command):
+    text = succeed(command, "--help").stdout
+    assert "Examples:" in text
+    assert f"bnaf {command}" in text
+    assert "\x1b" not in text
+
+
+def test_help_of_all_lists_the_commands():
+    text = succeed("--help").stdout
+    assert "Examples:" in text
+    assert all(re.search(rf"^\W*{command}\b", text, re.MULTILINE) for command in COMMANDS)
+    assert "--install-completion" in text
+    assert succeed("--version").stdout == f"bnaf {bnaf.__version__}\n"
+
+
+BAD = {
+    "text": ("a,city\n1,Oslo\n2,Rome\n", "'city' (text, such as 'Oslo') holds text", "--columns."),
+    "missing": ("a,b\n1,\n2,3\n4,5\n", "'b' (1 missing)", "1 of 3 rows with --drop-missing."),
+    "infinite": ("a,b\n1,inf\n2,3\n4,5\n", "'b' (1 infinite)", "--drop-missing."),
+    "duplicate": ("a,b,a\n1,2,3\n4,5,6\n", "got 'a' 2 times", "rename them."),
+    "empty": ("", "is empty", "write it again."),
+    "delimiter": ("a;b\n1,5;2\n3,5;4\n", "a semicolon", "--delimiter ';', --decimal ','."),
+    "header": ("1.5,2\n3,4\n", "begins with numbers", "--no-header."),
+    "no_rows": ("a,b\n", "has no rows", "expected one row at least."),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_table_is_refused_in_one_line_with_what_to_do(tmp_path, name):
+    text, found, remedy = BAD[name]
+    (tmp_path / "t.csv").write_text(text)
+    result = run("fit", tmp_path / "t.csv", "--out", tmp_path / "m.safetensors", *QUICK)
+    assert result.exit_code == 1
+    line = only_line(result.stderr)
+    assert line.startswith("bnaf: ")
+    assert found in line
+    assert line.endswith(remedy)
+    assert not (tmp_path / "m.safetensors").exists()
+
+
+def test_a_truncated_parquet_file_is_refused_in_one_line(folder, tmp_path):
+    content = (folder / "t.parquet").read_bytes()
+    (tmp_path / "t.parquet").write_bytes(content[: len(content) // 2])
+    result = run("score", folder / "m.safetensors", tmp_path / "t.parquet")
+    assert result.exit_code == 1
+    assert "t.parquet is truncated or no Parquet file" in only_line(result.stderr)
+
+
+def test_remedies_for_bad_tables_work(tmp_path):
+    out = ["--out", tmp_path / "m.safetensors", "--force", *QUICK]
+    (tmp_path / "t.csv").write_text("a,b\n1,\n2,3\n4,5\n3,1\n")
+    result = succeed("fit", tmp_path / "t.csv", "--drop-missing", *out)
+    assert "3 rows of 2 columns" in result.stdout
+    (tmp_path / "t.csv").write_text("1,5;2\n3,5;4\n2,5;7\n")
+    words = ["--delimiter", ";", "--decimal", ",", "--no-header"]
+    succeed("fit", tmp_path / "t.csv", *words, *out)
+    model = bnaf.load(tmp_path / "m.safetensors")
+    assert model.columns == ("x0", "x1")
+    assert model.standardisation.location[0] == 2.5
+    (tmp_path / "t.csv").write_text("a\tb\n1\t2\n3\t5\n2\t7\n")
+    succeed("fit", tmp_path / "t.csv", "--delimiter", r"\t", *out)
+
+
+def odd_rows(kind):
+    rows = np.random.default_rng(0).normal(size=(3 if kind == "few" else 40, 4))
+    if kind == "constant":
+        rows[:, 1] = 2
+    if kind == "ties":
+        rows[:, 1] = rows[:, 1] > 0
+    return torch.from_numpy(rows)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "remedy"),
+    [
+        ("constant", "Column 'b': one value in all 40 rows.", ["--drop-constant"]),
+        ("ties", "Column 'b' (2 distinct values in 40 rows): few distinct", ["--dequantise"]),
+        ("few", "fewer rows (3) than columns (4)", ["--columns", "a,b"]),
+    ],
+)
+def test_an_odd_table_is_fitted_with_a_warning_of_one_line(tmp_path, kind, message, remedy):
+    write_table(Table(odd_rows(kind), ("a", "b", "c", "d")), tmp_path / "t.parquet")
+    words = ["fit", tmp_path / "t.parquet", "--out", tmp_path / "m.safetensors", *QUICK]
+    line = only_line(succeed(*words).stderr)
+    assert line.startswith("bnaf: warning: ")
+    assert message in line
+    assert remedy[0] in line or kind == "few"
+    assert "=True" not in line
+    assert succeed(*words, "--force", *remedy).stderr == ""
+
+
+def test_ties_in_given_columns_are_no_matter(tmp_path):
+    write_table(Table(odd_rows("ties"), ("a", "b", "c", "d")), tmp_path / "t.parquet")
+    words = ["fit", tmp_path / "t.parquet", "--given", "b", "--dequantise", *QUICK]
+    assert succeed(*words, "--out", tmp_path / "m.safetensors").stderr == ""
+    moments = bnaf.load(tmp_path / "m.safetensors").given_standardisation
+    assert moments.location[0] == odd_rows("ties")[:, 1].mean()
+
+
+def test_commands_are_piped_in_processes_without_colours(folder):
+    text = (folder / "t.csv").read_bytes()
+    done = process("fit", "-", "--out", "-", "--steps", "3", input=text, check=True)
+    assert b"\x1b" not in done.stderr
+    drawn = process("sample", "-", "-n", "3", input=done.stdout, check=True)
+    assert len(drawn.stdout.splitlines()) == 4
+    assert drawn.stderr == b""
+
+
+def test_a_process_ends_with_the_code_of_its_error(tmp_path):
+    done = process("info", tmp_path / "no.safetensors", text=True)
+    assert done.returncode == 1
+    assert only_line(done.stderr).startswith("bnaf: Expected a model file")
+    assert done.stdout == ""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends a signal as a terminal does")
+def test_a_process_that_is_interrupted_keeps_the_model(folder, tmp_path):
+    command = [sys.executable, "-m", "bnaf.cli", "fit", str(folder / "t.csv")]
+    command += ["--seconds", "60", "--out", str(tmp_path / "m.safetensors")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
+        assert "step" in running.stderr.readline()
+        running.send_signal(signal.SIGINT)
+        rest = running.stderr.read()
+        assert running.wait(30) == 130
+    assert "best weights so far" in rest
+    assert bnaf.load(tmp_path / "m.safetensors").record["reason"] == "interrupted"
