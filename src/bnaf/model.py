@@ -107,7 +107,8 @@ class Model:
             given: Columns to condition on.
             valid: Validation rows in the same columns: a table, or a share of the rows between 0
                 (none) and 1.
-            weights: How much each row counts; rows are then not set aside unless asked for.
+            weights: How much each row counts, in the moments as well; rows are then not set aside
+                unless asked for.
             flow: Name of the flow in the registry.
             flow_settings: Its arguments; those that are left out suit the size of the table.
             settings: How to train; the default recipe if not given.
@@ -141,6 +142,7 @@ class Model:
             context=data.context,
             valid_context=data.valid_context,
             weights=data.weights,
+            valid_weights=data.valid_weights,
             settings=settings,
             checkpoint=checkpoint,
             logs=logs,

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from bnaf.data.standardisation import Standardisation
@@ -11,6 +12,7 @@ from bnaf.data.streams import ParquetStream
 from bnaf.data.tables import Table, align_tables, read_table, split_table
 from bnaf.errors import SettingsError
 from bnaf.training import TrainingSettings
+from bnaf.training.inputs import as_weights
 
 WHOLE_TABLE = 1_000  # rows up to which none are set aside
 VALID_SHARE = 0.1
@@ -31,7 +33,8 @@ class FitData:
         context: Standardised rows of these.
         valid_rows: Standardised validation rows.
         valid_context: Context of these.
-        weights: How much each row counts.
+        weights: How much each row counts; moments are weighted too.
+        valid_weights: The same of the validation rows.
     """
 
     rows: Tensor | ParquetStream
@@ -44,7 +47,8 @@ class FitData:
     context: Tensor | None
     valid_rows: Tensor | None
     valid_context: Tensor | None
-    weights: Any
+    weights: Tensor | None
+    valid_weights: Tensor | None
 
     @classmethod
     def read(
@@ -62,10 +66,11 @@ class FitData:
         table = source if isinstance(source, Table) else read_table(source)
         names = tuple(columns or [name for name in table.columns if name not in given])
         table = table.select([*names, *given])
-        train, held_out = _hold_out(table, valid, weights, settings.seed)
-        rows, context = train.select(names), train.select(given) if given else None
-        scales = Standardisation.from_rows(rows.rows)
-        given_scales = Standardisation.from_rows(context.rows) if context else None
+        parts = _hold_out(table, valid, weights, settings.seed)
+        rows, held_out = parts.train.select(names), parts.valid
+        context = parts.train.select(given) if given else None
+        scales = Standardisation.from_rows(rows.rows, parts.weights)
+        given_scales = Standardisation.from_rows(context.rows, parts.weights) if context else None
         return cls(
             rows=scales.apply(rows.rows),
             count=len(rows),
@@ -79,7 +84,8 @@ class FitData:
             valid_context=given_scales.apply(held_out.select(given).rows)
             if given_scales and held_out
             else None,
-            weights=weights,
+            weights=parts.weights,
+            valid_weights=parts.valid_weights,
         )
 
     @classmethod
@@ -114,23 +120,44 @@ class FitData:
             valid_rows=valid_rows,
             valid_context=None,
             weights=None,
+            valid_weights=None,
         )
 
 
-def _hold_out(table: Table, valid: Any, weights: Any, seed: int) -> tuple[Table, Table | None]:
+class _Parts(NamedTuple):
+    """Rows to train on and to validate on, with their weights."""
+
+    train: Table
+    weights: Tensor | None
+    valid: Table | None = None
+    valid_weights: Tensor | None = None
+
+
+def _hold_out(table: Table, valid: Any, weights: Any, seed: int) -> _Parts:
     """Return training rows and validation rows, given or set aside."""
+    if weights is not None:
+        like = torch.empty(0, dtype=torch.float64)
+        weights = as_weights(weights, len(table), like, "weights")
     if valid is None:
         small = len(table) <= WHOLE_TABLE or weights is not None
         valid = 0.0 if small else VALID_SHARE
     if isinstance(valid, int | float):
-        if not valid:
-            return table, None
-        if weights is not None:
-            raise SettingsError(
-                "Weighted rows cannot be set aside; give the validation rows as a table."
-            )
-        split = split_table(table, valid=float(valid), test=0.0, seed=seed)
-        return split.train, split.valid
+        return _set_aside(table, float(valid), weights, seed) if valid else _Parts(table, weights)
     held_out = valid if isinstance(valid, Table) else read_table(valid)
     aligned = align_tables(table, held_out)
-    return aligned.train, aligned.valid
+    return _Parts(aligned.train, weights, aligned.valid)
+
+
+def _set_aside(table: Table, share: float, weights: Tensor | None, seed: int) -> _Parts:
+    """Set a share of the rows aside at random, and their weights with them."""
+    numbers = torch.arange(len(table), dtype=torch.float64).unsqueeze(1)
+    split = split_table(Table(numbers, ("row",)), valid=share, test=0.0, seed=seed)
+    if split.valid is None:
+        return _Parts(table, weights)
+    train, held_out = (part.rows[:, 0].long() for part in (split.train, split.valid))
+    return _Parts(
+        table.take(train),
+        None if weights is None else weights[train],
+        table.take(held_out),
+        None if weights is None else weights[held_out],
+    )

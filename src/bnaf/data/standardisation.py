@@ -56,10 +56,20 @@ class Standardisation:
             )
 
     @classmethod
-    def from_rows(cls, rows: Float[Tensor, "rows columns"]) -> "Standardisation":
-        """Return the mean and the deviation of each column; a constant one has scale 1."""
+    def from_rows(
+        cls, rows: Float[Tensor, "rows columns"], weights: Float[Tensor, " rows"] | None = None
+    ) -> "Standardisation":
+        """Return the mean and the deviation of each column; a constant one has scale 1.
+
+        Args:
+            rows: Finite values.
+            weights: How much each row counts, none below 0 and some above; all alike by default.
+        """
+        rows = rows.detach().to("cpu", torch.float64)
+        if weights is not None:
+            return _weighted(rows, weights.detach().to("cpu", torch.float64))
         moments = RunningMoments(rows.shape[1])
-        moments.update(rows.detach().to("cpu", torch.float64))
+        moments.update(rows)
         return moments.standardisation()
 
     @classmethod
@@ -138,3 +148,18 @@ class RunningMoments:
         return Standardisation(
             torch.where(self.constant, self.least, self.mean), torch.where(still, 1.0, deviation)
         )
+
+
+def _weighted(
+    rows: Float64[Tensor, "rows columns"], weights: Float64[Tensor, " rows"]
+) -> Standardisation:
+    """Return weighted mean and deviation; rows that weigh nothing do not matter."""
+    counts = weights > 0
+    rows, shares = rows[counts], (weights[counts] / weights.sum()).unsqueeze(1)
+    mean = (shares * rows).sum(0)
+    deviation = (shares * (rows - mean).square()).sum(0).sqrt()
+    constant = rows.amin(0) == rows.amax(0)
+    still = constant | (deviation == 0)
+    return Standardisation(
+        torch.where(constant, rows[0], mean), torch.where(still, 1.0, deviation)
+    )
