@@ -21,7 +21,7 @@ demo: install
 	$(BIN)/python examples/toy_density.py --out demo
 
 test: install
-	$(BIN)/python -m pytest -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 -m "not slow"
 
 test-slow: install
 	$(BIN)/python -m pytest -m slow
