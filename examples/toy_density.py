@@ -109,7 +109,7 @@ def main() -> None:
     """Fit, evaluate and draw."""
     arguments = read_arguments()
     torch.manual_seed(arguments.seed)
-    flow = BNAF(2, transforms=2, hidden_layers=3, width=24)
+    flow = BNAF(2, transforms=4, hidden_layers=2, width=20)
     print(f"fitting {flow.parameter_count:,} parameters to {arguments.data}")
     start = time.perf_counter()
     fit(flow, arguments.data, arguments.steps)
