@@ -50,7 +50,7 @@ def cut(rows: np.ndarray, seed: int) -> Split:
 
 
 def load_protein(folder: Path) -> Split:
-    """Read protein, with noise as wide as its grid, so that ties do not make density infinite."""
+    """Read protein as it is."""
     rows = np.loadtxt(folder / "tables" / "protein.csv", delimiter=",", skiprows=1)
     return cut(rows, seed=0)
 
