@@ -196,21 +196,32 @@ class Network {
     });
   }
 
-  // Smallest |h| of each row among the units of a feature, and e^{2 nearest}; tells whether that
-  // is safe to use.
-  static bool find_nearest(const T* h, int64_t width, int64_t rows, int64_t count, T* nearest,
-                           T* lift) {
-    if constexpr (kind != kTanh) return true;
-    std::fill_n(nearest, count, std::numeric_limits<T>::infinity());
+  // Add the biases of a feature's units, where there are any, and find the smallest |h| of each row
+  // among them and e^{2 nearest}; tells whether that is safe to use.
+  template <bool biased>
+  static bool find_nearest(T* h, const T* bias, int64_t width, int64_t rows, int64_t count,
+                           T* nearest, T* lift) {
+    if constexpr (kind == kTanh) {
+      std::fill_n(nearest, count, std::numeric_limits<T>::infinity());
+    } else if constexpr (!biased) {
+      return true;
+    }
     for (int64_t unit = 0; unit < width; ++unit) {
-      const T* line = h + unit * rows;
+      T* line = h + unit * rows;
+      const T shift = biased ? bias[unit] : T(0);
 #pragma omp simd
       for (int64_t row = 0; row < count; ++row) {
-        const T magnitude = std::abs(line[row]);
-        nearest[row] = magnitude < nearest[row] ? magnitude : nearest[row];
+        const T moved = line[row] + shift;
+        if constexpr (biased) line[row] = moved;
+        if constexpr (kind == kTanh) {
+          const T magnitude = std::abs(moved);
+          nearest[row] = magnitude < nearest[row] ? magnitude : nearest[row];
+        }
       }
     }
+    if constexpr (kind != kTanh) return true;
     T largest = 0;
+#pragma omp simd reduction(max : largest)
     for (int64_t row = 0; row < count; ++row) {
       largest = std::max(largest, nearest[row]);
       lift[row] = exponential(2 * nearest[row]);
@@ -229,11 +240,7 @@ class Network {
       const T* bias = stack_.bias(layer, transform_) + feature * width;
       T nearest[kRowChunk], lift[kRowChunk];
       T* h = pass.hidden[layer] + at;
-      for (int64_t unit = 0; unit < width; ++unit) {
-#pragma omp simd
-        for (int64_t row = 0; row < count; ++row) h[unit * rows + row] += bias[unit];
-      }
-      const bool safe = find_nearest(h, width, rows, count, nearest, lift);
+      const bool safe = find_nearest<true>(h, bias, width, rows, count, nearest, lift);
       for (int64_t unit = 0; unit < width; ++unit) {
         const int64_t line = at + unit * rows;
         bend_line(curve, pass.hidden[layer] + line, layer ? pass.slopes[layer] + line : nullptr,
@@ -249,27 +256,32 @@ class Network {
     });
   }
 
-  // One unit: value, slope times that so far, and the slope alone where it is asked for.
+  // One unit: value, slope times that before where there is one, and then also the slope alone
+  // where it is asked for.
   static void bend_line(const Curve<T, kind>& curve, const T* h, const T* before, const T* reach,
                         bool safe, int64_t count, T* values, T* scaled, T* steps) {
+    const auto run = [&](const auto& bend_at) {
+      if (!before) return over_line<false, false>(bend_at, h, before, count, values, scaled, steps);
+      if (!steps) return over_line<true, false>(bend_at, h, before, count, values, scaled, steps);
+      over_line<true, true>(bend_at, h, before, count, values, scaled, steps);
+    };
     if (kind == kTanh && !safe) {
-      for (int64_t row = 0; row < count; ++row) {
-        const Point<T> point = curve.far_out(h[row], reach[row]);
-        values[row] = point.value;
-        scaled[row] = point.slope;
-      }
+      run([&](int64_t row) { return curve.far_out(h[row], reach[row]); });
     } else {
-#pragma omp simd
-      for (int64_t row = 0; row < count; ++row) {
-        const Point<T> point = curve.at(h[row], kind == kTanh ? reach[row] : T(1));
-        values[row] = point.value;
-        scaled[row] = point.slope;
-      }
+      run([&](int64_t row) { return curve.at(h[row], kind == kTanh ? reach[row] : T(1)); });
     }
-    if (steps) std::copy_n(scaled, count, steps);
-    if (!before) return;
+  }
+
+  template <bool scale, bool keep, class Bend>
+  static void over_line(const Bend& bend_at, const T* h, const T* before, int64_t count, T* values,
+                        T* scaled, T* steps) {
 #pragma omp simd
-    for (int64_t row = 0; row < count; ++row) scaled[row] *= before[row];
+    for (int64_t row = 0; row < count; ++row) {
+      const Point<T> point = bend_at(row);
+      values[row] = point.value;
+      if constexpr (keep) steps[row] = point.slope;
+      scaled[row] = scale ? point.slope * before[row] : point.slope;
+    }
   }
 
   void finish(const Pass<T>& pass) const {
@@ -305,8 +317,8 @@ class Network {
         T nearest[kRowChunk], lift[kRowChunk];
         for (int64_t start = 0; start < rows; start += kRowChunk) {
           const int64_t count = std::min(kRowChunk, rows - start);
-          const bool safe = find_nearest(pass.hidden[layer - 1] + at + start, width, rows, count,
-                                         nearest, lift);
+          const bool safe = find_nearest<false>(pass.hidden[layer - 1] + at + start, nullptr,
+                                                width, rows, count, nearest, lift);
           for (int64_t unit = 0; unit < width; ++unit) {
             const int64_t line = at + unit * rows + start;
             bend_line(curve, pass.hidden[layer - 1] + line,
@@ -322,15 +334,22 @@ class Network {
                 grads.averages + block, width);
         product(true, false, width, rows, next, stack_.averages(layer, transform_, feature),
                 width, upper, rows, false, grad_scaled + at, rows);
-        const T* arrived = grad_scaled + at;
-        T *of_log = scaled + at, *of_lower = grad_lower + at;
-        const int64_t units = layer > 1 ? width * rows : 0;
-#pragma omp simd
-        for (int64_t unit = 0; unit < width * rows; ++unit) of_log[unit] *= arrived[unit];
-#pragma omp simd
-        for (int64_t unit = 0; unit < units; ++unit) of_lower[unit] *= arrived[unit];
+        multiply_by(grad_scaled + at, width * rows, scaled + at, layer > 1 ? grad_lower + at : nullptr);
       }
     });
+  }
+
+  static void multiply_by(const T* arrived, int64_t units, T* of_log, T* of_lower) {
+    if (of_lower) {
+#pragma omp simd
+      for (int64_t unit = 0; unit < units; ++unit) {
+        of_log[unit] *= arrived[unit];
+        of_lower[unit] *= arrived[unit];
+      }
+    } else {
+#pragma omp simd
+      for (int64_t unit = 0; unit < units; ++unit) of_log[unit] *= arrived[unit];
+    }
   }
 
   // Gradients of a layer's matrix, bias and input.
