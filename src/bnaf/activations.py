@@ -1,7 +1,7 @@
 r"""Increasing activations with their exact derivatives.
 
 An activation gives its derivative in two forms. ``activation(h)`` returns
-:math:`\log \sigma'(h)`, the readable one. Inside a network ``scaled_slope`` returns
+:math:`\log \sigma'(h)`, the readable one. Inside a network ``bend`` returns
 :math:`\sigma'(h) e^{-m}` and the shift :math:`m` of each feature, so that the slopes of one
 feature are multiplied as plain numbers that cannot all underflow; the shift is ``None`` where the
 derivative is bounded away from zero.
@@ -10,6 +10,7 @@ derivative is bounded away from zero.
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bnaf.errors import SettingsError
-from bnaf.ops import transformed
+from bnaf.ops import batched, differentiable_gradient, traced
 
 Units = Float[Tensor, "features width rows"]
 Shift = Float[Tensor, "features 1 rows"]
@@ -36,8 +37,8 @@ class Activation(ABC):
         """Return the value and the logarithm of the derivative."""
 
     @abstractmethod
-    def scaled_slope(self, h: Units, y: Units) -> tuple[Units, Shift | None]:
-        """Return the derivative at h times ``exp(-shift)``, and the shift; y is the value."""
+    def bend(self, h: Units) -> tuple[Units, Units, Shift | None]:
+        """Return the value, the derivative times ``exp(-shift)``, and the shift."""
 
     @abstractmethod
     def value(self, h: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -61,16 +62,42 @@ class Tanh(Activation):
     def value(self, h: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         return h.tanh()
 
-    def scaled_slope(self, h: Units, y: Units) -> tuple[Units, Shift]:
-        if not h.requires_grad and not transformed():
-            # the same number from |h| and |y| alone: 1 - y² = e^{-2|h|} (1 + |y|)²
-            magnitude = h.abs()
-            smallest = magnitude.amin(1, keepdim=True)
-            slope = ((smallest - magnitude) * 2).exp() * (y.abs() + 1).square()
-            return slope, -2 * smallest
-        log_slope = self(h)[1]
-        shift = log_slope.detach().amax(1, keepdim=True)
-        return (log_slope - shift).exp(), shift
+    def bend(self, h: Units) -> tuple[Units, Units, Shift]:
+        if traced():
+            return self._bend(h)
+        return _TanhBend.apply(self, h)  # type: ignore[no-any-return, no-untyped-call]
+
+    def _bend(self, h: Units) -> tuple[Units, Units, Shift]:
+        y, log_slope = self(h)
+        shift = -2 * h.detach().abs().amin(1, keepdim=True)
+        return y, (log_slope - shift).exp(), shift
+
+
+class _TanhBend(torch.autograd.Function):
+    r"""Value and scaled slope of tanh from :math:`1 - y^2 = e^{-2|h|} (1 + |y|)^2`."""
+
+    @staticmethod
+    def forward(ctx: Any, activation: Tanh, h: Tensor) -> Any:
+        y, magnitude = h.tanh(), h.abs()
+        smallest = magnitude.amin(1, keepdim=True)
+        slope = magnitude.sub_(smallest).mul_(-2).exp_().mul_(y.abs().add_(1).square_())
+        shift = smallest.mul_(-2)
+        ctx.activation = activation
+        ctx.save_for_backward(h, y, slope)
+        ctx.mark_non_differentiable(shift)
+        return y, slope, shift
+
+    @staticmethod
+    def backward(ctx: Any, grad_y: Tensor, grad_slope: Tensor, _: Any) -> Any:
+        h, y, slope = ctx.saved_tensors
+        if torch.is_grad_enabled() or batched(grad_y, grad_slope):
+            grads = (grad_y, grad_slope)
+            found = differentiable_gradient(
+                lambda h: ctx.activation._bend(h)[:2], [h], [True], grads
+            )
+            return None, *found
+        grad = torch.ops.aten.tanh_backward(grad_y, y)
+        return None, grad.addcmul_(y * slope, grad_slope, value=-2)
 
 
 @dataclass(frozen=True)
@@ -92,9 +119,9 @@ class LeakyTanh(Activation):
     def value(self, h: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         return h.tanh() + self.leak * h
 
-    def scaled_slope(self, h: Units, y: Units) -> tuple[Units, None]:
-        bent = h.tanh()  # from y it would be lost where h is large
-        return 1 + self.leak - bent * bent, None
+    def bend(self, h: Units) -> tuple[Units, Units, None]:
+        bent = h.tanh()
+        return bent + self.leak * h, 1 + self.leak - bent * bent, None
 
 
 @dataclass(frozen=True)
@@ -112,8 +139,8 @@ class LeakyReLU(Activation):
     def value(self, h: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         return F.leaky_relu(h, self.leak)
 
-    def scaled_slope(self, h: Units, y: Units) -> tuple[Units, None]:
-        return torch.where(h > 0, torch.ones_like(h), self.leak), None
+    def bend(self, h: Units) -> tuple[Units, Units, None]:
+        return self.value(h), torch.where(h > 0, torch.ones_like(h), self.leak), None
 
 
 ACTIVATIONS: dict[str, type[Activation]] = {

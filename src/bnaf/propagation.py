@@ -9,7 +9,7 @@ activations they obey
 where the rows of :math:`A_i` sum to one, so that nothing overflows whatever the weights are.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from bnaf.activations import Activation
 from bnaf.layers import NetworkWeights
-from bnaf.ops import band_edges
+from bnaf.ops import band_edges, batched, differentiable_gradient, traced
 
 RESCALE_EVERY = 6  # layers after which slopes are brought back to order one
 Outputs = tuple[Float[Tensor, "features rows"], Float[Tensor, "features rows"]]
@@ -35,14 +35,48 @@ def multiply(
     matrix: Float[Tensor, "units in_units"], x: Float[Tensor, "in_units rows"], features: int
 ) -> Float[Tensor, "units rows"]:
     """Multiply by a block-triangular matrix, row band by row band up to its diagonal."""
+    bands = _bands(matrix, features)
+    if len(bands) == 1:
+        return matrix @ x
+    if traced():
+        return torch.cat([matrix[rows, :end] @ x[:end] for rows, end in bands])
+    return _Product.apply(matrix, x, features)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def _bands(matrix: Tensor, features: int) -> list[tuple[slice, int]]:
+    """Return the rows of each band, and up to which column they reach."""
     out_block, in_block = (size // features for size in matrix.shape)
-    bands = band_edges(features, out_block)
-    rows = matrix.split([(end - start) * out_block for start, end in bands])
-    products = [
-        band[:, : end * in_block] @ x[: end * in_block]
-        for band, (_, end) in zip(rows, bands, strict=True)
+    return [
+        (slice(start * out_block, end * out_block), end * in_block)
+        for start, end in band_edges(features, out_block)
     ]
-    return torch.cat(products) if len(products) > 1 else products[0]
+
+
+class _Product(torch.autograd.Function):
+    """The product band by band, each written where it belongs."""
+
+    @staticmethod
+    def forward(ctx: Any, matrix: Tensor, x: Tensor, features: int) -> Tensor:
+        ctx.features = features
+        ctx.save_for_backward(matrix, x)
+        out = x.new_empty(len(matrix), x.shape[1])
+        for rows, end in _bands(matrix, features):
+            torch.mm(matrix[rows, :end], x[:end], out=out[rows])
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        matrix, x = ctx.saved_tensors
+        if torch.is_grad_enabled() or batched(grad):
+            found = differentiable_gradient(
+                lambda matrix, x: [matrix @ x], (matrix, x), ctx.needs_input_grad[:2], [grad]
+            )
+            return *found, None
+        grad_matrix, grad_x = torch.zeros_like(matrix), torch.zeros_like(x)
+        for rows, end in _bands(matrix, ctx.features):
+            torch.mm(grad[rows], x[:end].t(), out=grad_matrix[rows, :end])
+            grad_x[:end].addmm_(matrix[rows, :end].t(), grad[rows])
+        return grad_matrix, grad_x, None
 
 
 def propagate(
@@ -59,9 +93,7 @@ def propagate(
     h = x
     for index, layer in enumerate(weights.layers):
         if index:
-            units = h.unflatten(0, (features, -1))
-            y = activation.value(units)
-            step, shift = activation.scaled_slope(units, y)
+            y, step, shift = activation.bend(h.unflatten(0, (features, -1)))
             slope = slope * step
             x = y.flatten(0, 1)
             if shift is not None:
