@@ -66,10 +66,10 @@ def peak_memory(library: str, name: str, batch: int) -> None:
 
     use_two_threads()
     network = NETWORKS[name]
-    build_mlp(Network(2, 2, 1, 1), 2)()  # what torch itself loads and allocates once
-    from bnaf import native
-
-    native.available()
+    small = Network(2, 2, 1, 1)  # what both libraries load and allocate once
+    build_mlp(small, 2)()
+    build_bnaf(small, 2)()
+    build_bnaf(small, 2, mode="native")()
     before = psutil.Process().memory_info().rss
     Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     step = (

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterable
@@ -85,8 +86,8 @@ def explain(error: Exception) -> str:
     return str(re.findall(rf"{kind}: .*", f"{kind}: {error}")[-1])
 
 
-def write_report(path: Path, records: list[Record]) -> None:
-    """Write the records with the machine and the command, whole or not at all."""
+def write_report(path: Path, records: list[Record], **notes: float) -> None:
+    """Write the records with the machine, the command and notes, whole or not at all."""
     info = Path("/proc/cpuinfo")
     model = re.search(r"model name\s*: (.+)", info.read_text() if info.exists() else "")
     machine: Record = {
@@ -96,7 +97,7 @@ def write_report(path: Path, records: list[Record]) -> None:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         **{library: installed_version(library) for library in ("torch", "jax")},
     }
-    report = {"command": " ".join(sys.argv), "machine": machine, "records": records}
+    report = {"command": shlex.join(sys.argv), "machine": machine, **notes, "records": records}
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(path.name + ".part")
     unfinished.write_text(json.dumps(report, indent=1) + "\n")

@@ -153,8 +153,8 @@ def run_case(
     return records
 
 
-def run(contestants: dict[str, Build]) -> None:
-    """Time every case, printing its lines and rewriting the report after each."""
+def run(contestants: dict[str, Build], **notes: float) -> None:
+    """Time every case, printing its lines and rewriting the report, notes included, after each."""
     parser = shared.make_parser(contestants, NETWORKS, 3.0)
     parser.add_argument("--batches", nargs="+", type=int, default=[200, 2000])
     options = parser.parse_args()
@@ -172,4 +172,4 @@ def run(contestants: dict[str, Build]) -> None:
             numbers += " {warm_up_seconds:12.1f}"
             values = record | {"ratio_to_mlp": record.get("ratio_to_mlp") or math.nan}
             print(record["failure"] or numbers.format_map(values), flush=True)
-        shared.write_report(options.out, records)
+        shared.write_report(options.out, records, **notes)

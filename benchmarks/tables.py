@@ -1,0 +1,188 @@
+"""Write the tables of the README from the reports in results/.
+
+    python benchmarks/tables.py README.md
+
+The text between ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` is replaced.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from shared import NETWORKS, Record
+
+RESULTS = Path(__file__).parent.parent / "results"
+TITLES = {
+    "mlp": "MLP",
+    "bnaf": "bnaf",
+    "bnaf plain": "bnaf, plain torch",
+    "numpyro": "NumPyro (XLA)",
+    "pyro": "Pyro",
+    "flowjax": "FlowJAX (XLA)",
+    "zuko": "zuko NAF",
+}
+
+
+def read(name: str) -> dict[str, Any]:
+    """Return a report."""
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def make_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [headers, ["---"] * len(headers), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def describe(report: dict[str, Any]) -> str:
+    """Return the command and the machine of a report."""
+    machine = report["machine"]
+    packages = ", ".join(f"{name} {machine[name]}" for name in ("torch", "jax") if machine[name])
+    return (
+        f"`python {report['command']}`, {machine['date'][:10]}, {machine['cpu']}, "
+        f"{machine['threads']} threads, {packages}."
+    )
+
+
+def show_ratio(record: Record | None) -> str:
+    """Return a time as a multiple of the MLP's."""
+    if record is None or record["failure"]:
+        return "–"
+    text = f"{record['ratio_to_mlp']:.2f}"
+    return f"**{text}**" if record["library"] == "bnaf" else text
+
+
+def training_table(name: str) -> str:
+    """Return the training steps of a report, the MLP in milliseconds, the others as multiples."""
+    report = read(name)
+    found = {(r["network"], r["batch"], r["library"]): r for r in report["records"]}
+    batches, libraries = ([*dict.fromkeys(key[part] for key in found)] for part in (1, 2))
+    others = [library for library in libraries if library != "mlp"]
+    rows = [
+        [
+            network,
+            f"{batch:,}",
+            f"{found[network, batch, 'mlp']['milliseconds']:.1f} ms",
+            *(show_ratio(found.get((network, batch, library))) for library in others),
+        ]
+        for batch in batches
+        for network in NETWORKS
+    ]
+    headers = ["network", "batch", *(TITLES[library] for library in ("mlp", *others))]
+    lines = [make_table(headers, rows), "", describe(report)]
+    if "compile_seconds" in report:
+        lines[-1] += f" Compiling the kernels took {report['compile_seconds']:.0f} s."
+    return "\n".join(lines)
+
+
+def sampling_table() -> str:
+    """Return rows per second of scoring, sampling and the MLP."""
+    report = read("sampling")
+    found = {(r["network"], r["library"], r["operation"]): r for r in report["records"]}
+    rows = []
+    for network in dict.fromkeys(key[0] for key in found):
+        speeds = [
+            found[network, library, operation]["rows_per_second"]
+            for library, operation in (
+                ("mlp", "log_prob"),
+                ("bnaf", "log_prob"),
+                ("bnaf", "sample"),
+            )
+        ]
+        mlp, scored, sampled = speeds
+        latency = found[network, "bnaf", "sample"]["latency_milliseconds"]
+        quotients = [f"**{scored / sampled:.2f}**", f"{mlp / sampled:.2f}", f"{latency:.2f} ms"]
+        rows.append([network, *(f"{speed:,.0f}" for speed in speeds), *quotients])
+    headers = ["network", "MLP forward, rows/s", "`log_prob`, rows/s", "`sample`, rows/s"]
+    headers += ["`sample` / `log_prob` (time)", "`sample` / MLP (time)", "one sample"]
+    return f"{make_table(headers, rows)}\n\n{describe(report)}"
+
+
+def show_sampling(record: Record) -> str:
+    """Return how fast a library samples, on how many rows, and why not on more."""
+    failure = str(record["failure"] or "").split(". ")[0][:60]
+    if not record.get("rows_per_second"):
+        return f"– ({failure})"
+    text = f"{record['rows_per_second']:,.0f} rows/s, "
+    text += f"{record['time_over_log_prob']:.1f} × `log_prob`"
+    if failure or record["rows"] < 10_000:
+        rows = f"{record['rows']:,} row{'s' * (record['rows'] != 1)}"
+        text += f" ({rows}{', then ' * bool(failure)}{failure})"
+    if record.get("wrong_share"):
+        text += f"; {record['wrong_share']:.0%} of draws off by more than 1e-4"
+    return text
+
+
+def rivals_sampling_table() -> str:
+    """Return how other libraries sample."""
+    report = read("rivals_sampling")
+    samples = [r for r in report["records"] if r["operation"] == "sample"]
+    libraries = [*dict.fromkeys(r["library"] for r in samples)]
+    rows = [
+        [network, *(show_sampling(r) for r in samples if r["network"] == network)]
+        for network in dict.fromkeys(r["network"] for r in samples)
+    ]
+    table = make_table(["network", *(TITLES[library] for library in libraries)], rows)
+    return f"{table}\n\n{describe(report)}"
+
+
+def growth_tables() -> str:
+    """Return how the cost of a row grows, and the peak memory of a step."""
+    report = read("growth")
+    costs = [r for r in report["records"] if "step" in r]
+    peaks = [r for r in report["records"] if "mlp" in r]
+    rows = [
+        [
+            f"{r['features']}",
+            f"{r['width']}",
+            *(f"{r[key]:.2f}" for key in ("step", "log_prob", "sample")),
+        ]
+        for r in costs
+    ]
+    headers = [
+        "features",
+        "width",
+        "training step, µs/row",
+        "`log_prob`, µs/row",
+        "`sample`, µs/row",
+    ]
+    memory = [
+        [
+            r["network"],
+            f"{r['batch']:,}",
+            *(f"{r[key]:.1f}" for key in ("mlp", "bnaf native", "bnaf plain")),
+            f"{r['bnaf native'] / r['mlp']:.2f}",
+        ]
+        for r in peaks
+    ]
+    titles = ["network", "batch", "MLP, MB", "bnaf, MB", "plain torch, MB", "bnaf / MLP"]
+    return "\n\n".join([make_table(headers, rows), make_table(titles, memory), describe(report)])
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "training": lambda: training_table("training"),
+    "rivals-training": lambda: training_table("rivals_training"),
+    "sampling": sampling_table,
+    "rivals-sampling": rivals_sampling_table,
+    "growth": growth_tables,
+}
+
+
+def main() -> None:
+    """Replace the tables of the files that are given."""
+    for path in map(Path, sys.argv[1:]):
+        text = path.read_text()
+        for name, table in TABLES.items():
+            begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
+            if begin in text:
+                between = re.compile(f"{begin}.*?{end}", re.DOTALL)
+                replacement = f"{begin}\n{table()}\n{end}"
+                text = between.sub(lambda _, new=replacement: new, text)
+        path.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
