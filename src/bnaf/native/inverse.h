@@ -68,7 +68,7 @@ class FeatureSolver {
  public:
   static constexpr int64_t lanes = kLanes<T>;
 
-  FeatureSolver(int64_t layers, int64_t width, T leak) : curve_{leak}, width_(width) {
+  FeatureSolver(int64_t layers, int64_t width, T leak) : curve_{leak} {
     const int64_t size = width * lanes;
     storage_ = buffer<T>((layers + 4) * size);
     T* free = storage_.template data_ptr<T>();
@@ -149,7 +149,6 @@ class FeatureSolver {
   };
 
   Curve<T, kind> curve_;
-  int64_t width_;
   Tensor storage_;
   T *values_, *slopes_, *sums_, *rates_;
   std::vector<T*> known_;
