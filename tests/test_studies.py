@@ -5,7 +5,10 @@ import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
+from time import monotonic, sleep
 
 import pytest
 import torch
@@ -283,6 +286,20 @@ def test_two_processes_give_the_numbers_of_one(quick, tmp_path):
     assert len(apart) == 2
     for key, record in apart.items():
         assert record["measures"] == alone[key]["measures"]
+
+
+@pytest.mark.slow
+def test_workers_write_their_checkpoints_when_the_command_is_killed(tmp_path):
+    command = [sys.executable, "-m", "bnaf.cli", "reproduce", "energy", "u1", "--flow", "bnaf"]
+    command += ["--seeds", "0,1", "--workers", "2", "--steps", "1000000", "--out", str(tmp_path)]
+    killed = subprocess.Popen([*command, "--quiet"])
+    sleep(30)  # both are training by now
+    killed.kill()
+    killed.wait()
+    deadline = monotonic() + 60
+    while len(list((tmp_path / "runs").glob("*.checkpoint"))) < 2 and monotonic() < deadline:
+        sleep(0.5)
+    assert len(list((tmp_path / "runs").glob("*.checkpoint"))) == 2
 
 
 def test_a_summary_is_the_mean_and_deviation_over_seeds():

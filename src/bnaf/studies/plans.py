@@ -192,6 +192,6 @@ def plan_runs(
         for experiment in experiments
         for variant in experiment.variants.values()
         if flows is None or variant.name in flows
-        for rank, seed in enumerate(variant.seeds if seeds is None else seeds)
+        for rank, seed in enumerate(dict.fromkeys(variant.seeds if seeds is None else seeds))
     ]
     return [run for _, run in sorted(ranked, key=lambda pair: pair[0])]
