@@ -6,7 +6,7 @@ import typer
 from typer.core import TyperGroup
 
 from bnaf import __version__
-from bnaf.cli import compare, data, fit, info, sample, score
+from bnaf.cli import compare, data, fit, info, reproduce, sample, score
 from bnaf.cli.messages import plain_errors, plain_warnings
 
 EXAMPLES = """Examples:
@@ -50,6 +50,7 @@ for command, examples in (
     (info.info, info.EXAMPLES),
     (compare.compare, compare.EXAMPLES),
     (data.data, data.EXAMPLES),
+    (reproduce.reproduce, reproduce.EXAMPLES),
 ):
     app.command(epilog=examples)(command)
 

@@ -11,6 +11,7 @@ from bnaf.flows import Flow
 from bnaf.training.inputs import make_held_out, make_source
 from bnaf.training.logs import check_kinds
 from bnaf.training.objectives import ConditionalLikelihood, MaximumLikelihood, Objective
+from bnaf.training.progress import Progress
 from bnaf.training.record import TrainingRecord
 from bnaf.training.settings import TrainingSettings
 
@@ -31,7 +32,7 @@ def fit(
     resume: bool = True,
     logs: Path | str | None = None,
     loggers: Sequence[str] = ("csv",),
-    progress: bool = True,
+    progress: bool | Progress = True,
 ) -> TrainingRecord:
     """Train a flow in place, and leave it with the best weights that were found.
 
@@ -57,7 +58,8 @@ def fit(
         resume: Whether to go on from that file where it exists, rather than overwrite it.
         logs: Folder for logs of every evaluation, in a folder of their own for each run.
         loggers: Which: "csv", "tensorboard" or both.
-        progress: Whether to show progress on standard error: a bar on a terminal, else lines.
+        progress: Whether to show progress on standard error, as a bar on a terminal, else as
+            lines; or a display of your own.
 
     Returns:
         Record of the run; its ``reason`` says why it ended.

@@ -19,7 +19,7 @@ from bnaf.training.devices import make_fabric, sum_over
 from bnaf.training.logs import make_loggers, next_version
 from bnaf.training.loop import Plan, Run
 from bnaf.training.objectives import Objective
-from bnaf.training.progress import Silence, format_seconds, make_progress
+from bnaf.training.progress import Progress, Silence, format_seconds, make_progress
 from bnaf.training.recipe import (
     STREAM_ROWS,
     choose_batch,
@@ -52,7 +52,7 @@ class Job:
     resume: bool
     logs: Path | None
     loggers: tuple[str, ...]
-    progress: bool
+    progress: bool | Progress
 
     def launch(self) -> TrainingRecord:
         """Run on all devices, and load what came out into the objective."""
@@ -83,8 +83,7 @@ class Job:
         self, fabric: Fabric, *, identity: dict[str, Any], resumed: bool, version: str | None
     ) -> Outcome:
         """Run on this process."""
-        silent = not self.progress or fabric.global_rank > 0
-        progress = Silence() if silent else make_progress(True)
+        progress = self._display(fabric.global_rank)
         plan = self._plan(fabric.world_size)
         run = Run(plan, fabric, progress)
         run.keeper.identity = identity
@@ -100,6 +99,11 @@ class Job:
             progress.close(_summarise(run))
         failure = _explain(run) if run.state.reason == "failed" else None
         return Outcome(run.keeper.kept(), self._record(run), failure)
+
+    def _display(self, rank: int) -> Progress:
+        if rank > 0 or self.progress is False:
+            return Silence()
+        return make_progress(True) if self.progress is True else self.progress
 
     def _plan(self, world_size: int) -> Plan:
         settings, source = self.settings, self.source

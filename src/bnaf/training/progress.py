@@ -62,18 +62,21 @@ class Lines:
 
     Args:
         file: Text file they go to.
+        label: What every line begins with, where several runs share the file.
+        interval: Seconds between two lines.
     """
 
-    interval = LINE_SECONDS
-
-    def __init__(self, file: Any) -> None:
-        self.file = file
+    def __init__(self, file: Any, *, label: str = "", interval: float = LINE_SECONDS) -> None:
+        self.file, self.label, self.interval = file, label, interval
 
     def show(self, view: View) -> None:
-        print(f"{100 * view.share:3.0f} %  {view.describe()}", file=self.file, flush=True)
+        self._write(f"{100 * view.share:3.0f} %  {view.describe()}")
 
     def close(self, summary: str) -> None:
-        print(summary, file=self.file, flush=True)
+        self._write(summary)
+
+    def _write(self, text: str) -> None:
+        print(f"{self.label}{text}", file=self.file, flush=True)
 
 
 class Bar:

@@ -1,0 +1,1 @@
+"""The paper's studies: what ``bnaf reproduce`` runs, measures and draws."""

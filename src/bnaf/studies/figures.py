@@ -1,0 +1,78 @@
+"""The paper's two figures: what is to be learned, the other flow, ours; numbers below."""
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from io import BytesIO
+from pathlib import Path
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from PIL import Image
+from torch import Tensor
+
+from bnaf.files import atomic_file
+from bnaf.flows import Flow
+from bnaf.storage import load
+from bnaf.studies.ledger import Record
+from bnaf.studies.plans import Run
+from bnaf.studies.study import Study
+
+LIMIT = 4.5  # half of the side of the square that is shown
+PIXELS = 180
+ROWS = 10_000  # rows of a grid that are evaluated at once
+PANEL, HEADROOM = 2.0, 0.5  # inches
+COLOURS = 256
+
+Panel = tuple[Run, Record, Path]
+
+
+def draw_study(study: Study, panels: Sequence[Panel]) -> Figure:
+    """Return a figure with a row for every experiment and a column for every flow.
+
+    Args:
+        study: Whose runs they are.
+        panels: Runs, at most one for each flow of an experiment, with their records and the files
+            of their flows.
+    """
+    names = list(dict.fromkeys(run.experiment.name for run, _, _ in panels))
+    titles = list(dict.fromkeys(run.variant.title for run, _, _ in panels))
+    columns = len(titles) + 1
+    size = (PANEL * columns, PANEL * len(names) + HEADROOM)
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(len(names), columns, squeeze=False)
+    for axes in grid.flat:
+        axes.set(xticks=[], yticks=[])
+    for row, name in zip(grid, names, strict=True):
+        draw_density(row[0], study.log_density(name))
+        row[0].set_ylabel(name)
+        row[0].set_xlabel(f"least {study.least_loss(name):.4f} nats")
+    for run, record, path in panels:
+        axes = grid[names.index(run.experiment.name)][titles.index(run.variant.title) + 1]
+        flow = load(path)
+        assert isinstance(flow, Flow)
+        draw_density(axes, deepcopy(flow).double()().log_prob)
+        axes.set_xlabel(f"+ {record['measures']['excess']:.4f} nats")
+    for axes, title in zip(grid[0], [study.truth_title, *titles], strict=True):
+        axes.set_title(title, fontsize="medium")
+    return figure
+
+
+@torch.no_grad()
+def draw_density(axes: Axes, log_density: Callable[[Tensor], Tensor]) -> None:
+    """Draw a density as an image."""
+    edges = torch.linspace(-LIMIT, LIMIT, PIXELS + 1, dtype=torch.float64)
+    middles = (edges[:-1] + edges[1:]) / 2
+    second, first = torch.meshgrid(middles, middles, indexing="ij")
+    points = torch.stack([first, second], -1).reshape(-1, 2)
+    density = torch.cat([log_density(part).exp() for part in points.split(ROWS)])
+    axes.imshow(density.reshape(PIXELS, PIXELS).numpy(), origin="lower", cmap="magma")
+
+
+def write_figure(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG, with few colours so that it is small."""
+    drawn = BytesIO()
+    figure.savefig(drawn, format="png", dpi=PIXELS / PANEL)
+    image = Image.open(drawn).convert("RGB").quantize(COLOURS)
+    with atomic_file(path) as file:
+        image.save(file, format="PNG", optimize=True)
