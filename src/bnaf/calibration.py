@@ -139,21 +139,47 @@ def check_calibration(
         >>> [test.name for test in check.columns + check.whole_row], check.judge().grade
         (['a', 'b', 'z1', 'z2', 'distance'], 'unseen')
     """
-    generator = np.random.default_rng(seed)
     table = table.select([*model.columns, *model.given_columns])
     most = GIVEN_ROWS if model.given_columns else MOST_ROWS
     if len(table) > most:
-        table = table.take(torch.from_numpy(generator.choice(len(table), most, replace=False)))
-    rows = len(table)
-    samples = _draw(model, table, draws, seed)  # (draws, rows or 1, features)
-    values = _typed(table.select(model.columns))
+        chosen = np.random.default_rng(seed).choice(len(table), most, replace=False)
+        table = table.take(torch.from_numpy(chosen))
+    shares = column_shares(model, table, draws=draws, seed=seed)
+    shared = None if model.given_columns else draws
     columns = [
-        _test(name, _shares(values[:, index], samples[..., index], generator), _alike(samples))
-        for index, name in enumerate(model.columns)
+        _test(name, shares[:, index].numpy(), shared) for index, name in enumerate(model.columns)
     ]
-    whole = _whole_row(model.base_noise(table))
-    adjusted = _adjust([*columns, *whole])
-    return CalibrationCheck(rows, tuple(adjusted[: len(columns)]), tuple(adjusted[len(columns) :]))
+    adjusted = _adjust([*columns, *_whole_row(model.base_noise(table))])
+    return CalibrationCheck(
+        len(table), tuple(adjusted[: len(columns)]), tuple(adjusted[len(columns) :])
+    )
+
+
+def column_shares(
+    model: Model, table: Table, *, draws: int = DRAWS, seed: int = 0
+) -> Float64[Tensor, "rows features"]:
+    """Return the share of a model's samples below each value of a table, column by column.
+
+    With k samples below a value and e equal to it, the share is (k + U (e + 1)) / (samples + 1)
+    with U uniform, so that it is uniform if values and samples have one law, be it discrete.
+
+    Args:
+        model: The density.
+        table: Rows with its columns, given ones included.
+        draws: Samples; with given columns, every row has 99 of its own.
+        seed: Seed of what is drawn.
+
+    Raises:
+        TableError: If a column is missing.
+    """
+    generator = np.random.default_rng(seed)
+    values = _typed(table.select(model.columns))
+    samples = _draw(model, table, draws, seed)  # (draws, rows or 1, features)
+    shares = [
+        _shares(values[:, index], samples[..., index], generator)
+        for index in range(model.features)
+    ]
+    return torch.from_numpy(np.stack(shares, 1))
 
 
 def _draw(model: Model, table: Table, draws: int, seed: int) -> np.ndarray:
@@ -172,11 +198,7 @@ def _typed(table: Table) -> np.ndarray:
 
 
 def _shares(values: np.ndarray, samples: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Return the share of samples below each value, at random within ties and gaps.
-
-    With k samples below and e equal to a value, it is (k + U (e + 1)) / (samples + 1), which is
-    uniform if values and samples have one law, be it discrete.
-    """
+    """Return the share of samples below each value of one column."""
     if samples.shape[1] == 1:
         ordered = np.sort(samples[:, 0])
         below = np.searchsorted(ordered, values, "left")
@@ -185,11 +207,6 @@ def _shares(values: np.ndarray, samples: np.ndarray, generator: np.random.Genera
         below, equal = (samples < values).sum(0), (samples == values).sum(0)
     shares: np.ndarray = (below + generator.random(len(values)) * (equal + 1)) / (len(samples) + 1)
     return shares
-
-
-def _alike(samples: np.ndarray) -> int | None:
-    """Return the number of samples that all rows share, if they do."""
-    return len(samples) if samples.shape[1] == 1 else None
 
 
 def _whole_row(z: Tensor) -> list[Calibration]:

@@ -202,7 +202,8 @@ class Model:
     ) -> Float64[Tensor, "*batch features"]:
         """Return the base noise z that the flow maps each row to.
 
-        Where the model is right, its entries are independent and standard normal.
+        Where the model is right, its entries are independent and standard normal. Rows out of the
+        reach of a flow that is not onto have infinite ones.
 
         Args:
             rows: As in :meth:`log_prob`.
@@ -212,7 +213,7 @@ class Model:
             ShapeError: If the number of columns is wrong, or given ones are missing or not wanted.
             TableError: If a table lacks a column.
         """
-        return self._measure(rows, given, lambda law, x: law.transform(x))
+        return self._measure(rows, given, FlowDistribution.base_noise)
 
     def sample(
         self,

@@ -125,7 +125,8 @@ def _label(axes: np.ndarray, names: Sequence[str]) -> None:
             if row != column:
                 panel.locator_params(nbins=3, axis="y")
                 panel.tick_params(labelleft=column == 0)
-    show_legend(axes[0, 0], fontsize=8, ncols=2, **ABOVE)
+    show_legend(axes[0, 0], fontsize=7, **ABOVE)
+    axes[0, 0].figure.align_ylabels(axes[:, 0])
 
 
 def _values(table: Table) -> np.ndarray:

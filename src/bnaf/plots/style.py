@@ -1,11 +1,12 @@
 """What all figures share: colours, names of columns as labels, and files."""
 
+import io
 import unicodedata
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -115,16 +116,22 @@ def check_format(path: Path, format: str | None = None) -> str:
     return kind
 
 
-def save_figure(figure: Figure, file: BinaryIO, format: str, **settings: Any) -> None:
-    """Write a figure to an open file; signs that the font lacks are no reason to warn."""
-    fixed = (
-        {"Date": None} if format == "svg" else {"CreationDate": None} if format == "pdf" else {}
-    )
+def encode_figure(figure: Figure, format: str, *, transparent: bool = False) -> bytes:
+    """Return a figure as the content of a file; signs that the font lacks are no reason to warn.
+
+    Args:
+        figure: What to write.
+        format: "png", "svg" or "pdf".
+        transparent: Whether the ground is left out.
+    """
+    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(format)
     for text in figure.findobj(Text):
         text.set_parse_math(False)  # tick labels are plain numbers
+    file = io.BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        figure.savefig(file, format=format, metadata=fixed, **settings)
+        figure.savefig(file, format=format, metadata=undated, transparent=transparent)
+    return file.getvalue()
 
 
 def write_figure(
@@ -143,10 +150,10 @@ def write_figure(
         StorageError: If the file exists and may not be replaced, or cannot be written.
     """
     path = Path(path)
-    kind = check_format(path, format)
+    content = encode_figure(figure, check_format(path, format))
     try:
         with atomic_file(path, overwrite=overwrite) as file:
-            save_figure(figure, file, kind)
+            file.write(content)
     except FileExistsError:
         raise StorageError(
             f"{path} exists, expected a new file; give another name, or overwrite=True."
