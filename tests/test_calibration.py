@@ -60,7 +60,7 @@ def test_rows_of_the_model_raise_no_alarm(types):
         check = check_calibration(model, drawn)
         assert min(test.p_value for test in check.columns) > 0.05
     else:
-        assert check_calibration(model, drawn).judge().grade == "unseen"
+        assert check_calibration(model, drawn).judge().grade == "none"
 
 
 def test_rows_of_a_conditional_model_raise_no_alarm(monkeypatch):
@@ -70,7 +70,7 @@ def test_rows_of_a_conditional_model_raise_no_alarm(monkeypatch):
     rows = torch.cat([model.sample(1, given, seed=1)[0], given], -1)
     check = check_calibration(model, Table(rows, ("a", "b", "g")))
     assert check.rows == 250
-    assert check.judge().grade == "unseen"
+    assert check.judge().grade == "none"
 
 
 def test_a_column_that_is_off_is_named():
@@ -80,7 +80,7 @@ def test_a_column_that_is_off_is_named():
     shifted = altered(table, lambda rows: rows[:, 1].add_(spread))
     check = check_calibration(model, shifted)
     verdict = check.judge()
-    assert verdict.grade == "found"
+    assert verdict.grade == "large"
     assert "column b" in verdict.text
     tests = {test.name: test for test in check.columns}
     assert tests["b"].p_value < 1e-6
@@ -135,7 +135,7 @@ def test_alarms_are_as_rare_as_they_should_be():
         check_calibration(model, Table(part, ("a", "b")), draws=2000, seed=index).judge().grade
         for index, part in enumerate(rows)
     ]
-    assert 40 - grades.count("unseen") <= 6
+    assert 40 - grades.count("none") <= 6
 
 
 def test_few_rows_say_what_they_could_not_have_noticed():

@@ -18,7 +18,7 @@ from bnaf.data.tables import Table
 from bnaf.report import assess, render_report, write_report
 from bnaf.report.care import find_care
 from bnaf.report.page import _standing_row
-from bnaf.report.words import say_gain
+from bnaf.report.words import say_gain, say_rows
 
 HOSTILE = ('<script>alert(1)</script>"', "$x & 'y'\x00\n", "onload=</title><b>")
 WHEN = datetime(2020, 1, 2)
@@ -170,6 +170,13 @@ def test_the_baseline_of_a_conditional_model_is_a_linear_regression(table):
     page = render_report(found)
     assert "linear regression with Gaussian noise" in page
     assert "p(b, c | a)" in page
+
+
+def test_validation_rows_of_another_file_are_told(table):
+    model = fit(table, valid=table_of(("a", "b", "c"), rows=50, seed=8))
+    valid = model.standardisation.log_det - model.record["valid"]
+    said = say_rows(assess(model, table))
+    assert f"came from elsewhere; the fit left them at a log-likelihood of −{-valid:.3f}" in said
 
 
 def test_least_likely_rows_are_those_of_lowest_density(found, model, table):

@@ -58,7 +58,7 @@ class Calibration:
 
 
 class Verdict(NamedTuple):
-    """What the tests say: "unseen", "small" or "found", and why in plain words."""
+    """What the tests say: the gap found is "none", "small" or "large"; and why, in plain words."""
 
     grade: str
     title: str
@@ -98,7 +98,7 @@ class CalibrationCheck:
         found = [test for test in self.tests if test.p_value < LEVEL]
         if not found:
             return Verdict(
-                "unseen",
+                "none",
                 "No miscalibration found",
                 f"The {self.rows:,} rows fall where the model says they do, as far as so many can "
                 f"tell: a gap above {self.smallest_gap:.1%} would have been noticed.",
@@ -112,7 +112,7 @@ class CalibrationCheck:
         )
         if worst.gap < SMALL_GAP:
             return Verdict("small", "Slightly off", f"{said}: more than chance, but little.")
-        return Verdict("found", "Miscalibrated", f"{said}. Take its probabilities with care.")
+        return Verdict("large", "Miscalibrated", f"{said}. Take its probabilities with care.")
 
 
 def check_calibration(
@@ -137,7 +137,7 @@ def check_calibration(
         >>> model = Model(BNAF(2, width=3), columns=["a", "b"])
         >>> check = check_calibration(model, model.sample_table(50, seed=1), draws=500)
         >>> [test.name for test in check.columns + check.whole_row], check.judge().grade
-        (['a', 'b', 'z1', 'z2', 'distance'], 'unseen')
+        (['a', 'b', 'z1', 'z2', 'distance'], 'none')
     """
     table = table.select([*model.columns, *model.given_columns])
     most = GIVEN_ROWS if model.given_columns else MOST_ROWS

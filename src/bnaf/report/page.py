@@ -145,7 +145,6 @@ def _facts(assessment: Assessment) -> dict[str, Any]:
         else "Gaussian with the covariance of the training rows",
         "standings": [_standing_row(entry) for entry in assessment.standings],
         "verdict": assessment.verdict,
-        "check": assessment.check,
         "tests": _test_rows(assessment),
         "shown_pairs": [clean(name) for name in paired_columns(assessment)],
         "least_headers": _least_headers(assessment),

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from bnaf.descriptions import describe
 from bnaf.plots.style import plain_name
 from bnaf.report.assessment import Assessment, Standing
 from bnaf.report.parts import ALL, NEW, TEST, TRAIN, VALID
@@ -66,7 +67,7 @@ def say_rows(assessment: Assessment) -> str:
     """Say which rows the model was fitted to, and which the report is about."""
     counts = [f"{len(part.rows):,} {part.name} rows" for part in assessment.parts.parts]
     if assessment.parts.same_table:
-        return f"This is the table the model was fitted to: {_listed(counts)}."
+        return f"This is the table the model was fitted to: {_listed(counts)}.{_elsewhere(assessment)}"
     known = (
         "The model file does not say which rows it was fitted to"
         if assessment.parts.same_table is None
@@ -75,6 +76,17 @@ def say_rows(assessment: Assessment) -> str:
     return (
         f"{known}, so {_listed(counts)} are taken together, and the Gaussian is fitted to the "
         "rows of this table, which favours it."
+    )
+
+
+def _elsewhere(assessment: Assessment) -> str:
+    """Say how likely validation rows were that came from another file, if there were any."""
+    valid = describe(assessment.model)["training"].get("valid_log_likelihood")
+    if valid is None or any(part.name == VALID for part in assessment.parts.parts):
+        return ""
+    return (
+        " Validation rows came from elsewhere; the fit left them at a log-likelihood of "
+        f"{number(valid, 3)} nats per row."
     )
 
 
