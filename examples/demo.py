@@ -43,7 +43,7 @@ def read_arguments() -> argparse.Namespace:
     """Return what the command line asks for."""
     parser = argparse.ArgumentParser(description="Fit two densities, and show what came out.")
     parser.add_argument("--out", type=Path, default=Path("demo"), help="folder for all files")
-    parser.add_argument("--seconds", type=float, default=60, help="budget of the toy density")
+    parser.add_argument("--seconds", type=float, default=90, help="budget of the toy density")
     parser.add_argument("--steps", type=int, default=2000, help="most steps for the table")
     parser.add_argument("--rows", type=int, default=20_000, help="rows of the toy density")
     parser.add_argument("--seed", type=int, default=0, help="seed of all draws (default 0)")
@@ -70,9 +70,11 @@ def compare(model: bnaf.Model, table: Table) -> Table:
     }
     print(f"  mean log-likelihood of {len(unseen):,} rows that none of them saw:")
     weights = f"{model.flow.parameter_count:,} weights, {model.record['steps']:,} steps"
-    show("bnaf", model.log_prob(unseen), weights)
+    own = model.log_prob(unseen)
+    show("bnaf", own, weights)
     for name, rival in rivals.items():
         show(name, rival.scores, rival.note)
+    show("bnaf - mixture", own - mixture.scores, "row by row")
     return unseen
 
 
@@ -104,7 +106,9 @@ def fit_table(arguments: argparse.Namespace) -> None:
     frame = load_breast_cancer(as_frame=True).data.filter(like="mean ")
     table = read_table(frame)
     out = arguments.out
-    print(f"A table: {len(table)} tumours, {table.features} measures (scikit-learn: breast_cancer)")
+    print(
+        f"A table: {len(table)} tumours, {table.features} measures (scikit-learn: breast_cancer)"
+    )
     settings = bnaf.TrainingSettings(steps=arguments.steps, seed=arguments.seed)
     model = bnaf.Model.fit(table, valid=0.15, test=0.2, settings=settings)
     test = compare(model, table)

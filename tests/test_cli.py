@@ -278,7 +278,8 @@ def test_data_lists_the_known_sets_with_their_sources():
 
 def test_fit_sets_test_rows_aside_and_report_judges_by_them(folder, tmp_path):
     model, out = tmp_path / "m.safetensors", tmp_path / "r.html"
-    succeed("fit", folder / "t.csv", "--test", "0.25", "--out", model, *QUICK)
+    fitted = succeed("fit", folder / "t.csv", "--test", "0.25", "--out", model, *QUICK)
+    assert "fitted to 45 rows" in fitted.stdout
     words = ["report", model, folder / "t.csv", "--out", out]
     facts = json.loads(succeed(*words, "--json", "--least", "4").stdout)
     assert facts["same_table"] is True

@@ -20,7 +20,9 @@ def test_the_demo_writes_all_that_it_says(tmp_path):
     command += ["--seconds", "2", "--rows", "1500", "--steps", "30"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     for name in ("bnaf", "gaussian mixture", "gaussian"):
-        lines = re.findall(rf"^  {name} +-?[\d.]+ ± [\d.]+ nats per row", done.stdout, re.MULTILINE)
+        lines = re.findall(
+            rf"^  {name} +-?[\d.]+ ± [\d.]+ nats per row", done.stdout, re.MULTILINE
+        )
         assert len(lines) == 2
     listed = re.findall(r"^  (\S+\.\S+)  ", done.stdout, re.MULTILINE)
     assert sorted(listed) == sorted(path.name for path in tmp_path.iterdir())

@@ -93,7 +93,8 @@ def fit(
         **options.chosen(flow=flow),
     )
     save_model(model, out, force=force)
-    _report(describe(model) | {"rows": len(rows), "out": str(out)}, out, as_json=as_json)
+    seen = len(rows) - model.record["split"]["test"]
+    _report(describe(model) | {"rows": seen, "out": str(out)}, out, as_json=as_json)
 
 
 def _report(facts: dict[str, Any], out: Path, *, as_json: bool) -> None:

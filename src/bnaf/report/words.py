@@ -67,7 +67,8 @@ def say_rows(assessment: Assessment) -> str:
     """Say which rows the model was fitted to, and which the report is about."""
     counts = [f"{len(part.rows):,} {part.name} rows" for part in assessment.parts.parts]
     if assessment.parts.same_table:
-        return f"This is the table the model was fitted to: {_listed(counts)}.{_elsewhere(assessment)}"
+        fitted = f"This is the table the model was fitted to: {_listed(counts)}."
+        return f"{fitted}{_elsewhere(assessment)}"
     known = (
         "The model file does not say which rows it was fitted to"
         if assessment.parts.same_table is None
