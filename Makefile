@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RIVALS := .venv-rivals
 
-.PHONY: install demo test test-slow lint bench bench-rivals docs clean
+.PHONY: install demo test test-slow test-browser lint bench bench-rivals docs session clean
 
 install: $(VENV)/installed $(VENV)/kernels
 
@@ -18,13 +18,21 @@ $(VENV)/kernels: $(VENV)/installed $(wildcard src/bnaf/native/*.h src/bnaf/nativ
 	touch $@
 
 demo: install
-	$(BIN)/python examples/toy_density.py --out demo
+	$(BIN)/python examples/demo.py --out demo
 
 test: install
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 -m "not slow and not browser"
 
 test-slow: install
 	$(BIN)/python -m pytest -m slow
+
+test-browser: $(VENV)/browser
+	$(BIN)/python -m pytest -rs -m browser tests/test_browser.py
+
+# the driver alone: the browser is Debian's chromium
+$(VENV)/browser: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[browser]"
+	touch $@
 
 lint: install
 	$(BIN)/ruff format --check .
@@ -50,6 +58,10 @@ $(RIVALS)/installed: pyproject.toml benchmarks/rivals-requirements.txt
 
 docs: install
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+
+# the commands in the guide, run anew, and what they print
+session: install
+	$(BIN)/python docs/session.py docs/guide.md
 
 clean:
 	rm -rf $(VENV) $(RIVALS) docs/_build demo

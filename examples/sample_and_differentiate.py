@@ -15,12 +15,12 @@ import time
 from pathlib import Path
 
 import torch
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from bnaf import BNAF
 from bnaf.data.toy import toy_named
+from bnaf.plots import INK, MODEL, new_figure, plot_points, styled, write_figure
 
 BATCH = 512
 SAMPLES = 50_000
@@ -75,32 +75,19 @@ def minimise(flow: BNAF, moves: int) -> list[float]:
     return course
 
 
-def draw_points(axes: Axes, rows: Tensor, title: str) -> None:
-    """Draw rows as points."""
-    axes.plot(rows[:, 0].numpy(), rows[:, 1].numpy(), ",", alpha=0.4)
-    axes.set(title=title, xlim=(-LIMIT, LIMIT), ylim=(-LIMIT, LIMIT), aspect="equal")
-    axes.set(xlabel="x₁", ylabel="x₂")
-
-
 def draw_figure(data: Tensor, samples: Tensor, moved: Tensor, course: list[float]) -> Figure:
     """Return data, samples, samples of the moved flow and the course of the expectation."""
-    figure = Figure(figsize=(16, 4), layout="constrained")
+    figure = new_figure(16, 4)
     first, second, third, last = figure.subplots(1, 4)
-    draw_points(first, data, "Data: two spirals")
-    draw_points(second, samples, f"{len(samples):,} samples of the flow")
-    draw_points(third, moved, "Samples after minimising")
-    third.plot(*TARGET.tolist(), "r+", markersize=12)
+    plot_points(first, data).set(title="Data: two spirals")
+    plot_points(second, samples, colour=MODEL).set(title=f"{len(samples):,} samples of the flow")
+    plot_points(third, moved, colour=MODEL).set(title="Samples after minimising")
+    third.plot(*TARGET.tolist(), "+", color=INK, markersize=12, markeredgewidth=2)
+    for axes in (first, second, third):
+        axes.set(xlim=(-LIMIT, LIMIT), ylim=(-LIMIT, LIMIT), xlabel="x₁", ylabel="x₂")
     last.plot(course)
     last.set(xlabel="step", ylabel="E |x - target|²", title="Expectation over samples")
     return figure
-
-
-def write_figure(figure: Figure, path: Path) -> None:
-    """Write a figure whole: under a temporary name first, so that no half-written file is left."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.part")
-    figure.savefig(unfinished, format="png", dpi=100)
-    unfinished.replace(path)
 
 
 def main() -> None:
@@ -124,7 +111,10 @@ def main() -> None:
     print(f"expectation over samples: {course[0]:.3f} before, {course[-1]:.3f} after")
     path = arguments.out / "spirals.png"
     data = toy_named("2spirals").draw(SAMPLES)
-    write_figure(draw_figure(data, samples, moved().sample((SAMPLES,)), course), path)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    with styled():
+        figure = draw_figure(data, samples, moved().sample((SAMPLES,)), course)
+        write_figure(figure, path, overwrite=True)
     print(f"wrote {path}: data, samples, and samples after minimising")
 
 

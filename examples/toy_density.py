@@ -12,18 +12,17 @@ import time
 from pathlib import Path
 
 import torch
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from bnaf import BNAF
+from bnaf import BNAF, Model
 from bnaf.data.toy import TOY_DATA, draw_toy
+from bnaf.plots import MODEL, new_figure, plot_density, plot_points, styled, write_figure
 
 BATCH = 512
 TEST_ROWS = 100_000
 SHOWN_ROWS = 5_000
 LIMIT = 4.5  # the figures show the square [-LIMIT, LIMIT] in both features
-PIXELS = 240
 
 
 def read_arguments() -> argparse.Namespace:
@@ -66,43 +65,18 @@ def mean_nll(flow: BNAF, rows: Tensor) -> tuple[float, float]:
     return nll.mean().item(), nll.std().item() / math.sqrt(len(rows))
 
 
-@torch.no_grad()
-def density_grid(flow: BNAF) -> Tensor:
-    """Return the density at the middle of every pixel, one row of pixels per value of x₂."""
-    edges = torch.linspace(-LIMIT, LIMIT, PIXELS + 1)
-    middles = (edges[:-1] + edges[1:]) / 2
-    second, first = torch.meshgrid(middles, middles, indexing="ij")
-    density: Tensor = flow().log_prob(torch.stack([first, second], -1)).exp()
-    return density
-
-
-def draw_points(axes: Axes, rows: Tensor, title: str) -> None:
-    """Draw rows as points."""
-    axes.plot(rows[:, 0].numpy(), rows[:, 1].numpy(), ".", markersize=1.5, alpha=0.5)
-    axes.set(title=title, xlim=(-LIMIT, LIMIT), ylim=(-LIMIT, LIMIT))
-
-
 def draw_figure(flow: BNAF, data: str) -> Figure:
     """Return the data, samples of the flow and its density, side by side."""
-    figure = Figure(figsize=(12, 4), layout="constrained")
-    left, middle, right = figure.subplots(1, 3)
-    draw_points(left, draw_toy(data, SHOWN_ROWS), f"Data: {data}")
-    draw_points(middle, flow().sample((SHOWN_ROWS,)), "Samples from the flow")
-    extent = (-LIMIT, LIMIT, -LIMIT, LIMIT)
-    image = right.imshow(density_grid(flow).numpy(), extent=extent, origin="lower", cmap="magma")
-    right.set_title("Density of the flow")
-    figure.colorbar(image, ax=right, label="p(x)")
-    for axes in (left, middle, right):
-        axes.set(xlabel="x₁", ylabel="x₂", aspect="equal")
+    limits = (-LIMIT, LIMIT)
+    figure = new_figure(12, 3.8)
+    left, middle, right = figure.subplots(1, 3, width_ratios=(1, 1, 1.25))
+    plot_points(left, draw_toy(data, SHOWN_ROWS)).set(title=f"Data: {data}")
+    plot_points(middle, flow().sample((SHOWN_ROWS,)), colour=MODEL).set(title="Samples")
+    plot_density(right, Model(flow, columns=["x₁", "x₂"]), limits=(limits, limits))
+    right.set(title="Density of the flow")
+    for axes in (left, middle):
+        axes.set(xlabel="x₁", ylabel="x₂", xlim=limits, ylim=limits)
     return figure
-
-
-def write_figure(figure: Figure, path: Path) -> None:
-    """Write a figure whole: under a temporary name first, so that no half-written file is left."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.part")
-    figure.savefig(unfinished, format="png", dpi=100)
-    unfinished.replace(path)
 
 
 def main() -> None:
@@ -119,7 +93,9 @@ def main() -> None:
     entropy = TOY_DATA[arguments.data].entropy()
     print(f"entropy of the data, the least there is: {entropy:.4f} nats")
     path = arguments.out / "density.png"
-    write_figure(draw_figure(flow, arguments.data), path)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    with styled():
+        write_figure(draw_figure(flow, arguments.data), path, overwrite=True)
     print(f"wrote {path}: data, samples and density")
 
 

@@ -57,6 +57,10 @@ def test_files_are_read_and_written_without_the_libraries_of_frames(tmp_path):
     assert run(code) == "[]"
 
 
+def test_the_command_line_loads_what_draws_only_when_it_draws():
+    assert run(f"import bnaf.cli.app; {loaded('matplotlib', 'jinja2', 'sklearn')}") == "[]"
+
+
 def test_all_public_names_exist():
     code = (
         "import bnaf; assert set(bnaf.__all__) <= set(dir(bnaf)); "

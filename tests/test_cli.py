@@ -17,7 +17,7 @@ from bnaf.cli.app import app
 from bnaf.data.tables import Table, read_table
 from bnaf.data.writing import write_table
 
-COMMANDS = ("fit", "score", "sample", "info", "compare", "data")
+COMMANDS = ("fit", "score", "sample", "report", "plot", "info", "compare", "data")
 QUICK = ["--steps", "5", "--quiet"]
 
 
@@ -276,6 +276,95 @@ def test_data_lists_the_known_sets_with_their_sources():
     assert all(entry["source"] and entry["name"] in text for entry in known)
 
 
+def test_fit_sets_test_rows_aside_and_report_judges_by_them(folder, tmp_path):
+    model, out = tmp_path / "m.safetensors", tmp_path / "r.html"
+    fitted = succeed("fit", folder / "t.csv", "--test", "0.25", "--out", model, *QUICK)
+    assert "fitted to 45 rows" in fitted.stdout
+    words = ["report", model, folder / "t.csv", "--out", out]
+    facts = json.loads(succeed(*words, "--json", "--least", "4").stdout)
+    assert facts["same_table"] is True
+    assert facts["judged_by"] == "test"
+    assert [entry["rows"] for entry in facts["standings"]] == [45, 15]
+    assert len(facts["least"]) == 4
+    assert facts["out"] == str(out)
+    page = out.read_text()
+    assert "<h1>t.csv</h1>" in page
+    assert "bnaf score m.safetensors" in page
+    again = run(*words)
+    assert again.exit_code == 1
+    assert "r.html exists, expected a new file; give another name, or --force." in again.stderr
+
+
+def test_report_says_the_same_on_the_screen_and_names_the_page_after_the_model(folder, tmp_path):
+    model = tmp_path / "c.safetensors"
+    model.write_bytes((folder / "c.safetensors").read_bytes())
+    lines = succeed("report", model, folder / "t.csv").stdout.splitlines()
+    assert re.match(r"training rows: -\d+\.\d{4} ± .* above a Gaussian \(60 rows\)", lines[0])
+    assert any(line.startswith("calibration: ") for line in lines)
+    assert lines[-1] == f"report: {tmp_path / 'c.html'}"
+    assert (tmp_path / "c.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_report_of_a_dequantised_table_finds_its_rows(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b\n" + "".join(f"{i % 2},{i * i}\n" for i in range(50)))
+    model = tmp_path / "m.safetensors"
+    words = [tmp_path / "t.csv", "--dequantise"]
+    succeed("fit", *words, "--out", model, "--seed", "4", *QUICK)
+    report = ["report", model, "--json", "--force"]
+    assert json.loads(succeed(*report, *words).stdout)["same_table"] is True
+    assert json.loads(succeed(*report, words[0]).stdout)["same_table"] is False
+
+
+def test_report_and_plots_go_to_standard_output(folder):
+    text = (folder / "t.csv").read_text()
+    page = succeed("report", folder / "m.safetensors", "-", "--out", "-", input=text)
+    assert page.stdout.startswith("<!DOCTYPE html>")
+    assert "report: -" in page.stderr
+    drawn = succeed("plot", "training", folder / "m.safetensors", "--out", "-")
+    assert drawn.stdout_bytes.startswith(b"\x89PNG")
+    assert run("report", folder / "m.safetensors", "t.csv", "--out", "-", "--json").exit_code == 2
+    assert run("report", "-", folder / "t.csv").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "model", "more"),
+    [
+        ("density", "m", ["--columns", "k,b"]),
+        ("density", "c", ["--given", "b=1"]),
+        ("pairs", "m", ["t.csv", "--columns", "a,b"]),
+        ("pairs", "c", ["t.csv"]),
+        ("training", "m", []),
+        ("calibration", "m", ["t.csv"]),
+        ("scores", "c", ["t.csv"]),
+    ],
+)
+def test_plot_draws_each_kind(folder, tmp_path, monkeypatch, kind, model, more):
+    monkeypatch.chdir(folder)
+    out = tmp_path / "f.svg"
+    result = succeed("plot", kind, f"{model}.safetensors", *more, "--out", out)
+    assert only_line(result.stdout).startswith(kind)
+    assert str(out) in result.stdout
+    assert out.read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["pairs", "m.safetensors", "--out", "f.png"], 2, "pairs needs a table"),
+        (["painting", "m.safetensors", "--out", "f.png"], 2, "density"),
+        (["density", "m.safetensors", "--out", "f.gif"], 1, "written as png, svg, pdf, got 'gif'"),
+        (["density", "m.safetensors", "-c", "a", "--out", "f.png"], 1, "two of a, b, k, got a"),
+        (["density", "c.safetensors", "--out", "f.png"], 1, "add --given column=value"),
+    ],
+)
+def test_plot_says_what_it_needs(folder, monkeypatch, words, code, message):
+    monkeypatch.chdir(folder)
+    result = run("plot", *words)
+    assert result.exit_code == code
+    assert message in " ".join(result.stderr.replace("│", " ").split())
+    assert not (folder / "f.png").exists()
+
+
 def test_streams_stand_for_files(folder):
     text = (folder / "t.csv").read_text()
     model = succeed("fit", "-", "--out", "-", *QUICK, input=text)
@@ -297,6 +386,7 @@ def test_a_stream_stands_for_one_file(folder):
         (["fit", "t.csv", *QUICK], "m.safetensors"),
         (["score", "m.safetensors", "t.csv"], "t.parquet"),
         (["sample", "m.safetensors", "-n", "2"], "t.parquet"),
+        (["plot", "training", "m.safetensors", "--image", "png"], "t.parquet"),
     ],
 )
 def test_nothing_is_overwritten_without_force(folder, tmp_path, monkeypatch, command, name):

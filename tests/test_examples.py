@@ -15,6 +15,20 @@ def test_toy_density_writes_its_figure(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["density.png"]
 
 
+def test_the_demo_writes_all_that_it_says(tmp_path):
+    command = [sys.executable, str(EXAMPLES / "demo.py"), "--out", str(tmp_path)]
+    command += ["--seconds", "2", "--rows", "1500", "--steps", "30"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    for name in ("bnaf", "gaussian mixture", "gaussian"):
+        lines = re.findall(
+            rf"^  {name} +-?[\d.]+ ± [\d.]+ nats per row", done.stdout, re.MULTILINE
+        )
+        assert len(lines) == 2
+    listed = re.findall(r"^  (\S+\.\S+)  ", done.stdout, re.MULTILINE)
+    assert sorted(listed) == sorted(path.name for path in tmp_path.iterdir())
+    assert len(listed) == 7
+
+
 def test_sample_and_differentiate_lowers_its_expectation(tmp_path):
     command = [sys.executable, str(EXAMPLES / "sample_and_differentiate.py"), "--out"]
     command += [str(tmp_path), "--steps", "30", "--moves", "30"]

@@ -69,6 +69,15 @@ class FlowDistribution(Distribution):
         z, log_det = self.transform.call_and_ladj(x)
         return self.base.log_prob(z) + log_det
 
+    def base_noise(self, value: Tensor) -> Float[Tensor, "..."]:
+        """Return z = transform(x) of each row; infinite where a row has none."""
+        value = self._checked(value)
+        if not isinstance(self.transform, InverseTransform):
+            z: Tensor = self.transform(value)
+            return z
+        z, _, inside = self.transform.forward.invert(value)
+        return torch.where(inside.unsqueeze(-1), z, torch.inf)
+
     def sample(
         self,
         sample_shape: Any = torch.Size(),  # noqa: B008

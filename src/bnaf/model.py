@@ -2,7 +2,7 @@
 
 import copy
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,16 +11,16 @@ import torch
 from jaxtyping import Float64
 from torch import Generator, Tensor
 
+from bnaf.chunks import CHUNK_ROWS, measure_rows
 from bnaf.data.columns import check_names
 from bnaf.data.standardisation import Standardisation
 from bnaf.data.tables import Table, check_types
+from bnaf.distributions import FlowDistribution
 from bnaf.errors import DtypeError, SettingsError, ShapeError
 from bnaf.flows import Flow
 from bnaf.registry import flow_named
 from bnaf.table_fit import FitData
 from bnaf.training import TrainingSettings, fit, recommend
-
-CHUNK_ROWS = 8192  # scored or drawn at a time, so that memory stays bounded
 
 
 class Model:
@@ -86,6 +86,7 @@ class Model:
         columns: Sequence[str] | None = None,
         given: Sequence[str] = (),
         valid: Any = None,
+        test: float = 0.0,
         weights: Any = None,
         flow: str = "bnaf",
         flow_settings: Mapping[str, Any] | None = None,
@@ -107,6 +108,8 @@ class Model:
             given: Columns to condition on.
             valid: Validation rows in the same columns: a table, or a share of the rows between 0
                 (none) and 1.
+            test: Share or number of rows that the fit never sees; the record says which, so that
+                :mod:`bnaf.report` can judge by them.
             weights: How much each row counts, in the moments as well; rows are then not set aside
                 unless asked for.
             flow: Name of the flow in the registry.
@@ -128,7 +131,7 @@ class Model:
             torch.Size([200])
         """
         settings = settings or TrainingSettings()
-        data = FitData.read(table, columns, given, valid, weights, settings)
+        data = FitData.read(table, columns, given, valid, test, weights, settings)
         chosen = recommend(data.count, len(data.columns)).flow_settings if flow == "bnaf" else {}
         chosen = {**chosen, **(flow_settings or {})}
         if "context_features" not in chosen and given:
@@ -155,7 +158,7 @@ class Model:
             types=data.types,
             given_columns=data.given,
             given_standardisation=data.given_scales,
-            record=record.as_dict(),
+            record=record.as_dict() | ({"split": data.split.as_dict()} if data.split else {}),
         )
 
     @property
@@ -191,15 +194,26 @@ class Model:
             ShapeError: If the number of columns is wrong, or given ones are missing or not wanted.
             TableError: If a table lacks a column.
         """
-        if given is None and self.given_columns and isinstance(rows, Table):
-            given = rows.select(self.given_columns)
-        flow = self._precise()
-        x = self._values(rows, self.columns, "rows")
-        context = self._context(given)
-        differentiable = x.requires_grad or (context is not None and context.requires_grad)
-        with torch.set_grad_enabled(differentiable and torch.is_grad_enabled()):
-            scores = _score(flow, self.standardisation.apply(x), context)
-            return (scores + self.standardisation.log_det).to(_device(rows))
+        scores = self._measure(rows, given, FlowDistribution.log_prob)
+        return scores + self.standardisation.log_det
+
+    def base_noise(
+        self, rows: Tensor | Table, given: Tensor | Table | None = None
+    ) -> Float64[Tensor, "*batch features"]:
+        """Return the base noise z that the flow maps each row to.
+
+        Where the model is right, its entries are independent and standard normal. Rows out of the
+        reach of a flow that is not onto have infinite ones.
+
+        Args:
+            rows: As in :meth:`log_prob`.
+            given: As there.
+
+        Raises:
+            ShapeError: If the number of columns is wrong, or given ones are missing or not wanted.
+            TableError: If a table lacks a column.
+        """
+        return self._measure(rows, given, FlowDistribution.base_noise)
 
     def sample(
         self,
@@ -266,6 +280,23 @@ class Model:
             )
         return Table(rows.reshape(count, self.features), self.columns, self.types)
 
+    def _measure(
+        self,
+        rows: Tensor | Table,
+        given: Tensor | Table | None,
+        measure: Callable[[FlowDistribution, Tensor], Tensor],
+    ) -> Tensor:
+        """Return what is measured of rows under the law of their given columns."""
+        if given is None and self.given_columns and isinstance(rows, Table):
+            given = rows.select(self.given_columns)
+        flow = self._precise()
+        x = self._values(rows, self.columns, "rows")
+        context = self._context(given)
+        differentiable = x.requires_grad or (context is not None and context.requires_grad)
+        with torch.set_grad_enabled(differentiable and torch.is_grad_enabled()):
+            found = measure_rows(flow, self.standardisation.apply(x), context, measure)
+            return found.to(_device(rows))
+
     def _precise(self) -> Flow:
         """Return the flow in float64; a copy, so that its own type and mode stay."""
         device = torch.device("cpu") if self.device.type == "mps" else self.device
@@ -323,25 +354,6 @@ def private_draws(device: torch.device, seed: int | None = None) -> Iterator[Non
             with torch.cuda.device(device):
                 torch.cuda.manual_seed(seed)
         yield
-
-
-def _score(flow: Flow, x: Tensor, context: Tensor | None) -> Tensor:
-    """Return log-densities of standardised rows, some rows at a time."""
-    if context is None or context.dim() == 1:
-        law = flow(context)
-        parts = [law.log_prob(part) for part in x.reshape(-1, flow.features).split(CHUNK_ROWS)]
-        return torch.cat(parts).reshape(x.shape[:-1])
-    try:
-        batch = torch.broadcast_shapes(x.shape[:-1], context.shape[:-1])
-    except RuntimeError:
-        raise ShapeError(
-            f"rows of shape {tuple(x.shape)} do not broadcast with given ones of shape "
-            f"{tuple(context.shape)}; give one row of them per row, or one."
-        ) from None
-    rows = x.expand(*batch, -1).reshape(-1, flow.features).split(CHUNK_ROWS)
-    contexts = context.expand(*batch, -1).reshape(-1, flow.context_features).split(CHUNK_ROWS)
-    parts = [flow(given).log_prob(part) for part, given in zip(rows, contexts, strict=True)]
-    return torch.cat(parts).reshape(batch)
 
 
 def _device(holder: object) -> torch.device:

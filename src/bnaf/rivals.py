@@ -38,16 +38,19 @@ def fit_gaussian(train: Table, test: Table, seed: int) -> Rival:
     return Rival(scores, _mixture_weights(1, train.features), "full covariance")
 
 
-def fit_mixture(train: Table, test: Table, seed: int) -> Rival:
+def fit_mixture(
+    train: Table, test: Table, seed: int, *, components: Sequence[int] = COMPONENTS
+) -> Rival:
     """Fit a mixture of Gaussians with full covariances, their number chosen by held-out rows.
 
     Args:
         train: Rows to fit.
         test: Rows to score.
         seed: Seed of the rows set aside and of the start.
+        components: Numbers to choose from, 1 among them; those that the rows can carry are tried.
     """
     most = max(1, len(train) // (2 * (train.features + 1)))
-    allowed = [count for count in COMPONENTS if count <= most]
+    allowed = [count for count in components if count <= most]
     chosen: list[int] = []
 
     def choose(rows: np.ndarray) -> Any:

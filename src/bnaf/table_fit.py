@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from bnaf.data.splits import RowSplit
 from bnaf.data.standardisation import Standardisation
 from bnaf.data.streams import ParquetStream
-from bnaf.data.tables import Table, align_tables, read_table, split_table
+from bnaf.data.tables import Table, align_tables, read_table
 from bnaf.errors import SettingsError
 from bnaf.training import TrainingSettings
 from bnaf.training.inputs import as_weights
@@ -35,6 +36,7 @@ class FitData:
         valid_context: Context of these.
         weights: How much each row counts; moments are weighted too.
         valid_weights: The same of the validation rows.
+        split: Which rows of the table these are; of a stream, nothing is known.
     """
 
     rows: Tensor | ParquetStream
@@ -49,6 +51,7 @@ class FitData:
     valid_context: Tensor | None
     weights: Tensor | None
     valid_weights: Tensor | None
+    split: RowSplit | None
 
     @classmethod
     def read(
@@ -57,16 +60,17 @@ class FitData:
         columns: Sequence[str] | None,
         given: Sequence[str],
         valid: Any,
+        test: float,
         weights: Any,
         settings: TrainingSettings,
     ) -> "FitData":
         """Read a table, split it, and standardise its columns."""
         if isinstance(source, ParquetStream):
-            return cls._stream(source, columns, given, valid)
+            return cls._stream(source, columns, given, valid, test)
         table = source if isinstance(source, Table) else read_table(source)
         names = tuple(columns or [name for name in table.columns if name not in given])
         table = table.select([*names, *given])
-        parts = _hold_out(table, valid, weights, settings.seed)
+        parts = _hold_out(table, valid, test, weights, settings.seed)
         rows, held_out = parts.train.select(names), parts.valid
         context = parts.train.select(given) if given else None
         scales = Standardisation.from_rows(rows.rows, parts.weights)
@@ -86,17 +90,23 @@ class FitData:
             else None,
             weights=parts.weights,
             valid_weights=parts.valid_weights,
+            split=parts.split,
         )
 
     @classmethod
     def _stream(
-        cls, stream: ParquetStream, columns: Sequence[str] | None, given: Sequence[str], valid: Any
+        cls,
+        stream: ParquetStream,
+        columns: Sequence[str] | None,
+        given: Sequence[str],
+        valid: Any,
+        test: float,
     ) -> "FitData":
         """Take a stream as it is; it standardises its rows itself."""
-        if columns is not None or given:
+        if columns is not None or given or test:
             raise SettingsError(
-                "A stream is modelled as it is, without columns or given; choose columns where "
-                "the stream is made: ParquetStream(path, columns=[...])."
+                "A stream is modelled as it is, without columns, given or test; choose columns "
+                "where the stream is made: ParquetStream(path, columns=[...])."
             )
         if stream.standardisation is None:
             raise SettingsError(
@@ -121,19 +131,21 @@ class FitData:
             valid_context=None,
             weights=None,
             valid_weights=None,
+            split=None,
         )
 
 
 class _Parts(NamedTuple):
-    """Rows to train on and to validate on, with their weights."""
+    """Rows to train on and to validate on, with their weights, and which rows these are."""
 
+    split: RowSplit
     train: Table
     weights: Tensor | None
-    valid: Table | None = None
-    valid_weights: Tensor | None = None
+    valid: Table | None
+    valid_weights: Tensor | None
 
 
-def _hold_out(table: Table, valid: Any, weights: Any, seed: int) -> _Parts:
+def _hold_out(table: Table, valid: Any, test: float, weights: Any, seed: int) -> _Parts:
     """Return training rows and validation rows, given or set aside."""
     if weights is not None:
         like = torch.empty(0, dtype=torch.float64)
@@ -141,23 +153,24 @@ def _hold_out(table: Table, valid: Any, weights: Any, seed: int) -> _Parts:
     if valid is None:
         small = len(table) <= WHOLE_TABLE or weights is not None
         valid = 0.0 if small else VALID_SHARE
+    share = float(valid) if isinstance(valid, int | float) else 0.0
+    split = RowSplit.of(table, share, test, seed=seed)
+    parts = _set_aside(table, split, weights) if split.valid or split.test else None
+    if parts is None:
+        parts = _Parts(split, table, weights, None, None)
     if isinstance(valid, int | float):
-        return _set_aside(table, float(valid), weights, seed) if valid else _Parts(table, weights)
+        return parts
     held_out = valid if isinstance(valid, Table) else read_table(valid)
-    aligned = align_tables(table, held_out)
-    return _Parts(aligned.train, weights, aligned.valid)
+    return parts._replace(valid=align_tables(table, held_out).valid)
 
 
-def _set_aside(table: Table, share: float, weights: Tensor | None, seed: int) -> _Parts:
-    """Set a share of the rows aside at random, and their weights with them."""
-    numbers = torch.arange(len(table), dtype=torch.float64).unsqueeze(1)
-    split = split_table(Table(numbers, ("row",)), valid=share, test=0.0, seed=seed)
-    if split.valid is None:
-        return _Parts(table, weights)
-    train, held_out = (part.rows[:, 0].long() for part in (split.train, split.valid))
+def _set_aside(table: Table, split: RowSplit, weights: Tensor | None) -> _Parts:
+    """Set rows aside, and their weights with them."""
+    train, held_out, _ = split.indices()
     return _Parts(
+        split,
         table.take(train),
         None if weights is None else weights[train],
-        table.take(held_out),
-        None if weights is None else weights[held_out],
+        table.take(held_out) if len(held_out) else None,
+        weights[held_out] if weights is not None and len(held_out) else None,
     )

@@ -6,7 +6,7 @@ import typer
 from typer.core import TyperGroup
 
 from bnaf import __version__
-from bnaf.cli import compare, data, fit, info, reproduce, sample, score
+from bnaf.cli import compare, data, fit, info, plot, report, reproduce, sample, score
 from bnaf.cli.messages import plain_errors, plain_warnings
 
 EXAMPLES = """Examples:
@@ -16,6 +16,8 @@ bnaf fit sales.csv --out sales.safetensors
 bnaf score sales.safetensors new.csv --least 10
 
 bnaf sample sales.safetensors -n 1000 --out drawn.csv
+
+bnaf report sales.safetensors sales.csv
 
 Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 70 a fault of bnaf, 130 interrupted.
 """
@@ -47,6 +49,8 @@ for command, examples in (
     (fit.fit, fit.EXAMPLES),
     (score.score, score.EXAMPLES),
     (sample.sample, sample.EXAMPLES),
+    (report.report, report.EXAMPLES),
+    (plot.plot, plot.EXAMPLES),
     (info.info, info.EXAMPLES),
     (compare.compare, compare.EXAMPLES),
     (data.data, data.EXAMPLES),
@@ -70,7 +74,7 @@ def describe_bnaf(
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    """Densities of tables by block neural autoregressive flows: fit, score, sample."""
+    """Densities of tables by block neural autoregressive flows: fit, score, sample, report."""
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """``bnaf compare``: several densities of one table, ranked."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from typer import Option
 
@@ -20,6 +20,7 @@ bnaf compare train.csv --test test.csv --json
 """
 
 
+@options.reads_tables
 def compare(
     table: options.TableFile,
     columns: options.Columns = None,
@@ -39,13 +40,10 @@ def compare(
     drop_missing: options.DropMissing = False,
     drop_constant: options.DropConstant = False,
     dequantise: options.Dequantise = False,
-    delimiter: options.Delimiter = None,
-    decimal: options.Decimal = None,
-    no_header: options.NoHeader = False,
-    format: options.Format = None,
-    key: options.Key = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
+    *,
+    reading: dict[str, Any],
 ) -> None:
     """Rank flows, a Gaussian mixture, a kernel density and a Gaussian by held-out rows.
 
@@ -55,7 +53,7 @@ def compare(
     settings = TrainingSettings(
         **options.chosen(seconds=seconds, epochs=epochs, steps=steps, seed=seed)
     )
-    how = options.reading(delimiter, decimal, no_header, format, key) | {
+    how = reading | {
         "columns": options.split_names(columns),
         "drop_missing": drop_missing,
         "dequantise": dequantise,

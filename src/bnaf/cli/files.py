@@ -45,6 +45,39 @@ def save_model(model: Model, path: Path, *, force: bool) -> None:
         sys.stdout.buffer.flush()
 
 
+def read_rows(
+    model: Model,
+    path: Path,
+    reading: dict[str, Any],
+    *,
+    drop_missing: bool = False,
+    dequantise: bool = False,
+) -> Table:
+    """Return the columns of a model from a table, given ones included.
+
+    Noise is that of the fit, so that the same options give the same rows.
+
+    Args:
+        model: The model.
+        path: The table.
+        reading: Arguments of :func:`bnaf.read_table` that say how it is written.
+        drop_missing: Whether to leave out rows with a missing or infinite value.
+        dequantise: Whether to spread values that repeat.
+    """
+    settings = model.record.get("settings")
+    seed = settings.get("seed") if isinstance(settings, dict) else None
+    return read_table(
+        path,
+        columns=[*model.columns, *model.given_columns],
+        drop_missing=drop_missing,
+        dequantise=dequantise,
+        given=model.given_columns,
+        seed=seed if isinstance(seed, int) else 0,
+        warn=False,
+        **reading,
+    )
+
+
 def read_share(value: str | None, reading: dict[str, Any]) -> Table | float | None:
     """Return the rows of a file, or the share of the rows that a number stands for.
 

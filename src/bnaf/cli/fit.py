@@ -21,12 +21,15 @@ bnaf fit sales.csv --out sales.safetensors
 
 bnaf fit sales.csv --columns price,amount --given weekday --seconds 60 --out sales.safetensors
 
+bnaf fit sales.csv --test 0.2 --out sales.safetensors   (rows for bnaf report to judge by)
+
 bnaf fit big.parquet --valid 0.2 --checkpoint run.ckpt --out big.safetensors   (again to resume)
 
 zcat rows.csv.gz | bnaf fit - --out - | bnaf sample - -n 100
 """
 
 
+@options.reads_tables
 def fit(
     table: options.TableFile,
     out: Annotated[
@@ -40,6 +43,9 @@ def fit(
     valid: Annotated[
         str | None, Option(help="Validation rows: a file, or a share of the rows; 0 for none.")
     ] = None,
+    test: Annotated[
+        float, Option(help="Share of the rows that the fit never sees; bnaf report judges by it.")
+    ] = 0.0,
     flow: Annotated[
         str | None, Option(help="Which flow.", autocompletion=options.complete_flow)
     ] = None,
@@ -54,14 +60,11 @@ def fit(
     drop_missing: options.DropMissing = False,
     drop_constant: options.DropConstant = False,
     dequantise: options.Dequantise = False,
-    delimiter: options.Delimiter = None,
-    decimal: options.Decimal = None,
-    no_header: options.NoHeader = False,
-    format: options.Format = None,
-    key: options.Key = None,
     force: options.Force = False,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
+    *,
+    reading: dict[str, Any],
 ) -> None:
     """Fit a density to the rows of a table, and keep it as a model file."""
     check_streams(table, valid)
@@ -71,7 +74,7 @@ def fit(
     settings = TrainingSettings(
         **options.chosen(seconds=seconds, epochs=epochs, steps=steps, seed=seed)
     )
-    how = options.reading(delimiter, decimal, no_header, format, key) | {
+    how = reading | {
         "columns": [*names, *conditions] if names else None,
         "drop_missing": drop_missing,
         "dequantise": dequantise,
@@ -83,13 +86,15 @@ def fit(
         rows,
         given=conditions,
         valid=read_share(valid, how),
+        test=test,
         settings=settings,
         checkpoint=checkpoint,
         progress=not quiet,
         **options.chosen(flow=flow),
     )
     save_model(model, out, force=force)
-    _report(describe(model) | {"rows": len(rows), "out": str(out)}, out, as_json=as_json)
+    seen = len(rows) - model.record["split"]["test"]
+    _report(describe(model) | {"rows": seen, "out": str(out)}, out, as_json=as_json)
 
 
 def _report(facts: dict[str, Any], out: Path, *, as_json: bool) -> None:

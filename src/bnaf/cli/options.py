@@ -1,7 +1,9 @@
 """Arguments and options that several commands share; what is left out is the library's choice."""
 
 import csv
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -100,14 +102,46 @@ def chosen(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def reading(
+def reads_tables(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that say how a table is written.
+
+    Args:
+        command: A command with an argument ``reading``, which gets them as arguments of
+            :func:`bnaf.read_table`.
+    """
+
+    @wraps(command)
+    def with_options(**values: Any) -> None:
+        options = {name: values.pop(name) for name in _READING}
+        command(**values, reading=_reading(**options))
+
+    signature = inspect.signature(command)
+    own = [each for name, each in signature.parameters.items() if name != "reading"]
+    more = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in _READING.items()
+    ]
+    with_options.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
+    with_options.__annotations__ = {each.name: each.annotation for each in [*own, *more]}
+    return with_options
+
+
+_READING: dict[str, tuple[Any, Any]] = {
+    "delimiter": (Delimiter, None),
+    "decimal": (Decimal, None),
+    "no_header": (NoHeader, False),
+    "format": (Format, None),
+    "key": (Key, None),
+}
+
+
+def _reading(
     delimiter: str | None,
     decimal: str | None,
     no_header: bool,
     format: str | None,
     key: str | None,
 ) -> dict[str, Any]:
-    """Return how a table is written, as arguments of :func:`bnaf.read_table`."""
     if delimiter == "\\t":  # as a shell passes it on
         delimiter = "\t"
     return chosen(

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 from typer import Option
 
 from bnaf.cli import options
-from bnaf.cli.files import check_new, check_output, check_streams, load_model
+from bnaf.cli.files import check_new, check_output, check_streams, load_model, read_rows
 from bnaf.cli.screen import number, show_json, show_lines, show_table
-from bnaf.data.tables import Table, read_table
+from bnaf.data.tables import Table
 from bnaf.data.writing import write_table
 from bnaf.scores import COLUMN, Scores, score_table
 
@@ -22,6 +22,7 @@ cat new.csv | bnaf score sales.safetensors - --json
 """
 
 
+@options.reads_tables
 def score(
     model: options.ModelFile,
     table: options.TableFile,
@@ -33,13 +34,10 @@ def score(
         int | None, Option(min=1, help="How many of the least likely rows to show.")
     ] = None,
     drop_missing: options.DropMissing = False,
-    delimiter: options.Delimiter = None,
-    decimal: options.Decimal = None,
-    no_header: options.NoHeader = False,
-    format: options.Format = None,
-    key: options.Key = None,
     force: options.Force = False,
     as_json: options.Json = False,
+    *,
+    reading: dict[str, Any],
 ) -> None:
     """Print the mean log-density of the rows of a table, in nats and in its units.
 
@@ -49,13 +47,7 @@ def score(
     check_output(out, as_json=as_json)
     check_new(out, force=force)
     density = load_model(model)
-    rows = read_table(
-        table,
-        columns=[*density.columns, *density.given_columns],
-        drop_missing=drop_missing,
-        warn=False,
-        **options.reading(delimiter, decimal, no_header, format, key),
-    )
+    rows = read_rows(density, table, reading, drop_missing=drop_missing)
     scores = score_table(density, rows)
     if out is not None:
         write_table(scores.as_table(), out, overwrite=force)

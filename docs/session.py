@@ -1,0 +1,67 @@
+"""Run the commands of a page anew, and write what they print into it.
+
+Blocks of the page that begin with ``console`` hold commands after ``$``, and below each what it
+printed. This program runs them one after the other in an empty folder. Of a command that fails it
+writes what went to standard error, of others what went to standard output.
+
+Run it from the root of the repository::
+
+    python docs/session.py docs/guide.md
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from bnaf.files import atomic_file
+
+BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def read_arguments() -> argparse.Namespace:
+    """Return what the command line asks for."""
+    parser = argparse.ArgumentParser(description="Run the commands of a page anew.")
+    parser.add_argument("page", type=Path, help="a page in Markdown")
+    return parser.parse_args()
+
+
+def run(command: str, folder: Path) -> str:
+    """Run a command in a folder, and return it with what it printed."""
+    print(f"$ {command}", flush=True)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=folder,
+        env=os.environ | {"PATH": path},
+        capture_output=True,
+        text=True,
+    )
+    said = done.stderr if done.returncode else done.stdout
+    return "".join(f"{line.rstrip()}\n" for line in [f"$ {command}", *said.splitlines()])
+
+
+def replay(page: str, folder: Path) -> str:
+    """Return a page with the commands in its blocks run anew."""
+
+    def block(match: re.Match[str]) -> str:
+        commands = re.findall(r"^\$ (.*)$", match[1], re.MULTILINE)
+        return f"```console\n{''.join(run(command, folder) for command in commands)}```"
+
+    return BLOCK.sub(block, page)
+
+
+def main() -> None:
+    """Run all commands, and write the page."""
+    page = read_arguments().page
+    with TemporaryDirectory() as folder:
+        content = replay(page.read_text(encoding="utf-8"), Path(folder))
+    with atomic_file(page) as file:
+        file.write(content.encode())
+
+
+if __name__ == "__main__":
+    main()

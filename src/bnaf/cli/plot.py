@@ -1,0 +1,128 @@
+"""``bnaf plot``: figures of a model."""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer import Argument, Option
+
+from bnaf.calibration import check_calibration
+from bnaf.cli import options
+from bnaf.cli.files import check_new, check_streams, is_stream, load_model, read_rows
+from bnaf.cli.sample import _conditions as read_conditions
+from bnaf.cli.screen import show_lines
+from bnaf.model import Model
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from bnaf.report.parts import Part
+
+EXAMPLES = """Examples:
+
+bnaf plot density sales.safetensors --columns price,amount --out density.png
+
+bnaf plot pairs sales.safetensors sales.csv --out pairs.svg
+
+bnaf plot calibration sales.safetensors sales.csv --out calibration.pdf
+
+bnaf plot training sales.safetensors --out - > training.png
+"""
+
+
+class Kind(StrEnum):
+    """What can be drawn."""
+
+    density = "density"
+    pairs = "pairs"
+    training = "training"
+    calibration = "calibration"
+    scores = "scores"
+
+
+WITHOUT_TABLE = (Kind.density, Kind.training)
+
+
+@options.reads_tables
+def plot(
+    kind: Annotated[Kind, Argument(metavar="KIND", help=f"One of {', '.join(Kind)}.")],
+    model: options.ModelFile,
+    out: Annotated[
+        Path, Option("--out", "-o", help="File to write: .png, .svg or .pdf; - for a stream.")
+    ],
+    table: Annotated[
+        Path | None,
+        Argument(metavar="[TABLE]", help="Table, for pairs, calibration and scores."),
+    ] = None,
+    columns: Annotated[
+        list[str] | None,
+        Option("--columns", "-c", metavar="NAMES", help="Columns to draw, as a,b."),
+    ] = None,
+    given: Annotated[
+        list[str] | None,
+        Option("--given", "-g", metavar="COLUMN=VALUE", help="Value of a given column (density)."),
+    ] = None,
+    image: Annotated[
+        str | None, Option("--image", help="png, svg or pdf, where the name does not tell.")
+    ] = None,
+    drop_missing: options.DropMissing = False,
+    dequantise: options.Dequantise = False,
+    seed: options.Seed = None,
+    force: options.Force = False,
+    *,
+    reading: dict[str, Any],
+) -> None:
+    """Draw a model: density of two columns, pairs of columns, training, calibration or scores.
+
+    Rows of the table of the fit are split as the fit split them, and those that it did not see
+    are drawn, where there are any.
+    """
+    from bnaf import plots  # with matplotlib, which takes its time
+    from bnaf.plots.style import check_format, encode_figure
+    from bnaf.report.parts import find_parts
+
+    check_streams(model, table)
+    check_new(out, force=force)
+    format = "png" if is_stream(out) and image is None else check_format(out, image)
+    if table is None and kind not in WITHOUT_TABLE:
+        raise typer.BadParameter(f"{kind} needs a table; give it after the model.")
+    density = load_model(model)
+    part = None
+    if table is not None:
+        rows = read_rows(density, table, reading, drop_missing=drop_missing, dequantise=dequantise)
+        part = find_parts(density, rows).judged
+    with plots.styled():
+        figure = _draw(
+            kind,
+            density,
+            part,
+            columns=options.split_names(columns),
+            given=read_conditions(given or [], density.given_columns),
+            seed=0 if seed is None else seed,
+        )
+        if is_stream(out):
+            sys.stdout.buffer.write(encode_figure(figure, format))
+            sys.stdout.buffer.flush()
+        else:
+            plots.write_figure(figure, out, overwrite=force, format=format)
+    drawn = "" if part is None else f" of {len(part.rows):,} {part.name} rows"
+    show_lines(f"{kind}{drawn}: {out}", beside=out)
+
+
+def _draw(
+    kind: Kind, model: Model, part: "Part | None", *, columns: Any, given: Any, seed: int
+) -> "Figure":
+    from bnaf import plots
+
+    if kind is Kind.density:
+        return plots.density_figure(model, columns, given=given, seed=seed)
+    if kind is Kind.training or part is None:
+        return plots.training_figure(model)
+    if kind is Kind.pairs:
+        return plots.pairs_figure(model, part.rows, columns, seed=seed)
+    if kind is Kind.calibration:
+        return plots.calibration_figure(check_calibration(model, part.rows, seed=seed))
+    scores = {f"{part.name} rows": model.log_prob(part.rows)}
+    return plots.scores_figure(model, scores, part.rows, seed=seed)

@@ -1,0 +1,252 @@
+"""What a report says: numbers and words, before they become a page."""
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from bnaf.calibration import CalibrationCheck, Verdict, check_calibration, column_shares
+from bnaf.data.tables import Table
+from bnaf.descriptions import describe
+from bnaf.model import Model
+from bnaf.report.care import Care, find_care
+from bnaf.report.parts import Part, Parts, find_parts
+from bnaf.rivals import fit_gaussian
+from bnaf.scores import COLUMN, Scores, standard_error
+
+LEAST = 10
+UNUSUAL = 0.02  # a value further out than all but so many samples is what makes a row unlikely
+
+
+class Standing(NamedTuple):
+    """How likely some rows are, in nats per row and in the units of the table.
+
+    Args:
+        part: Name of the rows.
+        rows: How many.
+        model: Mean log-likelihood, and its standard error.
+        gaussian: The same under a Gaussian; ``None`` where it could not be fitted.
+        gain: Mean of the differences row by row, and its standard error.
+    """
+
+    part: str
+    rows: int
+    model: tuple[float, float]
+    gaussian: tuple[float, float] | None
+    gain: tuple[float, float] | None
+
+
+class UnlikelyRow(NamedTuple):
+    """A row among the least likely.
+
+    Args:
+        part: Which rows it is of.
+        number: Its number in the file, from 1.
+        log_density: In nats.
+        values: Values by the order of the columns, given ones last.
+        column: The column whose value is out of the ordinary, if it is one alone.
+        why: What is unlikely about it, in plain words.
+    """
+
+    part: str
+    number: int
+    log_density: float
+    values: tuple[float, ...]
+    column: str | None
+    why: str
+
+
+@dataclass(frozen=True, eq=False)
+class Assessment:
+    """All that is found about a model and its rows.
+
+    Args:
+        model: The model.
+        parts: The rows.
+        scores: Log-densities of each part, by name.
+        standings: How likely each part is.
+        check: Calibration of the rows that the model is judged by.
+        least: The least likely rows.
+        care: Columns that need care.
+    """
+
+    model: Model
+    parts: Parts
+    scores: dict[str, Scores]
+    standings: tuple[Standing, ...]
+    check: CalibrationCheck
+    least: tuple[UnlikelyRow, ...]
+    care: tuple[Care, ...]
+
+    @property
+    def standing(self) -> Standing:
+        """That of the rows the model is judged by."""
+        name = self.parts.judged.name
+        return next(standing for standing in self.standings if standing.part == name)
+
+    @property
+    def verdict(self) -> Verdict:
+        """What calibration says."""
+        return self.check.judge()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all of it ready for JSON."""
+        columns = [*self.model.columns, *self.model.given_columns]
+        return {
+            "model": describe(self.model),
+            "same_table": self.parts.same_table,
+            "judged_by": self.parts.judged.name,
+            "standings": [_standing_facts(standing) for standing in self.standings],
+            "calibration": self.verdict._asdict()
+            | {
+                "rows": self.check.rows,
+                "columns": [test.as_dict() for test in self.check.columns],
+                "whole_row": [test.as_dict() for test in self.check.whole_row],
+            },
+            "least": [
+                {"part": row.part, "row": row.number, COLUMN: row.log_density, "why": row.why}
+                | {"values": dict(zip(columns, row.values, strict=True))}
+                for row in self.least
+            ],
+            "care": [care._asdict() for care in self.care],
+        }
+
+
+def assess(
+    model: Model,
+    table: Table,
+    *,
+    new_rows: Table | None = None,
+    least: int = LEAST,
+    seed: int = 0,
+) -> Assessment:
+    """Look at a model and its rows.
+
+    A table that is that of the fit is split as the fit split it. The model is judged by rows it
+    did not see, where there are any.
+
+    Args:
+        model: The model.
+        table: The table it was fitted to, or another one with its columns.
+        new_rows: More rows that it was not fitted to.
+        least: How many of the least likely rows to show.
+        seed: Seed of samples.
+
+    Raises:
+        TableError: If a column is missing.
+        InversionError: If the model cannot be sampled.
+    """
+    parts = find_parts(model, table, new_rows)
+    scores = {part.name: Scores(model.log_prob(part.rows)) for part in parts.parts}
+    check = check_calibration(model, parts.judged.rows, seed=seed)
+    return Assessment(
+        model=model,
+        parts=parts,
+        scores=scores,
+        standings=tuple(_standings(model, parts, scores)),
+        check=check,
+        least=tuple(_least_likely(model, parts.parts, scores, least, seed)),
+        care=tuple(find_care(model, parts.reference, check)),
+    )
+
+
+def _standings(model: Model, parts: Parts, scores: dict[str, Scores]) -> list[Standing]:
+    gaussian = _gaussian(model, parts.reference, [part.rows for part in parts.parts])
+    standings = []
+    for index, part in enumerate(parts.parts):
+        own = scores[part.name].log_densities
+        other = None if gaussian is None else gaussian[index]
+        standings.append(
+            Standing(
+                part.name,
+                len(part.rows),
+                _mean(own),
+                None if other is None else _mean(other),
+                None if other is None else _mean(own - other),
+            )
+        )
+    return standings
+
+
+def _gaussian(model: Model, reference: Table, tables: Sequence[Table]) -> list[Tensor] | None:
+    """Return log-densities under a Gaussian, given what the model is given.
+
+    p(x | c) is p(x, c) / p(c), which is a linear regression with Gaussian noise.
+    """
+    if len(reference) < 2:
+        return None
+    rows = Table(torch.cat([table.rows for table in tables]), reference.columns)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            scores = fit_gaussian(reference, rows, 0).scores
+            if model.given_columns:
+                given = list(model.given_columns)
+                scores = (
+                    scores - fit_gaussian(reference.select(given), rows.select(given), 0).scores
+                )
+        except ValueError:  # scikit-learn's word for a covariance that has no inverse
+            return None
+    return list(scores.split([len(table) for table in tables]))
+
+
+def _least_likely(
+    model: Model, parts: Sequence[Part], scores: dict[str, Scores], count: int, seed: int
+) -> list[UnlikelyRow]:
+    """Return the least likely rows of all parts, the least likely first."""
+    densities = torch.cat([scores[part.name].log_densities for part in parts])
+    chosen = Scores(densities).least_likely(count)
+    names = [part.name for part in parts for _ in range(len(part.rows))]
+    numbers = torch.cat([part.numbers for part in parts])
+    everything = Table(torch.cat([part.rows.rows for part in parts]), parts[0].rows.columns)
+    rows = everything.take(chosen)
+    shares = column_shares(model, rows, seed=seed)
+    found = []
+    for place, index in enumerate(chosen.tolist()):
+        column, why = _explain(model, shares[place])
+        found.append(
+            UnlikelyRow(
+                names[index],
+                int(numbers[index]),
+                densities[index].item(),
+                tuple(rows.rows[place].tolist()),
+                column,
+                why,
+            )
+        )
+    return found
+
+
+def _explain(model: Model, shares: Tensor) -> tuple[str | None, str]:
+    """Return the column that is furthest out, if any is, and what is unlikely about the row."""
+    tails = 2 * torch.minimum(shares, 1 - shares)
+    index = int(tails.argmin())
+    if tails[index] >= UNUSUAL:
+        alone = (
+            "its value" if model.features == 1 else "the combination: no value alone is unusual"
+        )
+        return None, alone
+    low = bool(shares[index] < 0.5)
+    share = 1 - float(shares[index]) if low else float(shares[index])
+    side = "below" if low else "above"
+    return model.columns[index], f"{model.columns[index]}: {side} {_percent(share)} of samples"
+
+
+def _percent(share: float) -> str:
+    return "more than 99.9%" if share > 0.999 else f"{share:.1%}"
+
+
+def _mean(values: Tensor) -> tuple[float, float]:
+    return values.mean().item(), standard_error(values)
+
+
+def _standing_facts(standing: Standing) -> dict[str, Any]:
+    facts: dict[str, Any] = {"part": standing.part, "rows": standing.rows}
+    for name in ("model", "gaussian", "gain"):
+        mean, error = getattr(standing, name) or (math.nan, math.nan)
+        facts |= {name: mean, f"{name}_error": error}
+    return facts
