@@ -307,17 +307,26 @@ def test_a_summary_is_the_mean_and_deviation_over_seeds():
     runs = [Run(experiment, experiment.variants["bnaf"], seed) for seed in (0, 1, 2)]
     excesses = [0.01, 0.02, 0.06]
     records = [
-        {"measures": {"excess": one, "loss_error": one / 10}, "weights": 5, "seconds": 100 * one}
+        {
+            "measures": {"excess": one, "loss_error": one / 10, "missing_mass": 2 * one},
+            "weights": 5,
+            "seconds": 100 * one,
+        }
         for one in excesses
     ]
-    (summary,) = summarise(list(zip(runs, records, strict=True)))
+    (summary,) = summarise(STUDIES["toy"], list(zip(runs, records, strict=True)))
     assert summary.excess == pytest.approx(0.03)
     assert summary.deviation == pytest.approx(0.0264575)
     assert (summary.seeds, summary.error, summary.target) == (3, 0.006, 0.02)
     assert summary.seconds == pytest.approx(3)
-    table = write_markdown([summary], {"8gaussians": experiment.claim})
+    table = write_markdown(STUDIES["toy"], [summary], {"8gaussians": experiment.claim})
     assert f"| 8gaussians | {experiment.claim} | B-NAF, our recipe | 0.0300 ± 0.0265 |" in table
-    assert "`bnaf reproduce toy 8gaussians --flow bnaf`" in table
+    assert "| 0.0600 | `bnaf reproduce toy 8gaussians --flow bnaf` |" in table
+
+
+def test_the_table_of_energies_has_the_mass_of_each_mode_beside_the_true_one(quick):
+    table = (quick / "energy.md").read_text()
+    assert re.search(r"\| left [01]\.\d{3} \(0\.500\), right [01]\.\d{3} \(0\.500\) \|", table)
 
 
 def test_a_figure_shows_the_truth_and_every_flow_with_its_number(quick):

@@ -1,6 +1,7 @@
 """Density matching of two-dimensional energies: section 5.2 and the second figure of the paper."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from statistics import mean
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ class EnergyStudy(Study):
 
     name = "energy"
     truth_title = "Target"
+    remark_title = "mass of each mode (true mass)"
 
     def objective(self, name: str, flow: Flow) -> Objective:
         return ReverseKL(flow, energy_named(name))
@@ -37,3 +39,9 @@ class EnergyStudy(Study):
         masses = dict(zip(energy.regions, energy.masses, strict=True))
         gaps = [abs(shares[region] - mass) for region, mass in masses.items()]
         return {"coverage": shares, "true_masses": masses, "coverage_gap": max(gaps)}
+
+    def remark(self, measures: Sequence[dict[str, Any]]) -> str:
+        return ", ".join(
+            f"{region} {mean(one['coverage'][region] for one in measures):.3f} ({mass:.3f})"
+            for region, mass in measures[0]["true_masses"].items()
+        )

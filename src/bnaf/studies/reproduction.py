@@ -101,11 +101,11 @@ def _write(
     from bnaf.studies.figures import draw_study, write_figure  # loads matplotlib
 
     finished = [(run, ledger.records[run.stem]) for run in runs]
-    summaries = summarise(finished)
+    summaries = summarise(STUDIES[study], finished)
     claims = {run.experiment.name: run.experiment.claim for run in runs}
     table, figure = out / f"{study}.md", out / f"{study}.png"
     with atomic_file(table) as file:
-        file.write(write_markdown(summaries, claims).encode())
+        file.write(write_markdown(STUDIES[study], summaries, claims).encode())
     shown = {(run.experiment.name, run.variant.name): run for run in reversed(runs)}
     panels = [
         (run, record, flow_file(run, folder)) for run, record in finished if run in shown.values()

@@ -1,7 +1,7 @@
 """What the two-dimensional studies have in common: a loss, the least there is, and a density."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,8 @@ class Study(ABC):
     """What it is called on command lines and in the names of its files."""
     truth_title: ClassVar[str]
     """What figures call the law that is to be learned."""
+    remark_title: ClassVar[str]
+    """What tables call that which is measured beside the loss."""
 
     @abstractmethod
     def objective(self, name: str, flow: Flow) -> Objective:
@@ -60,6 +62,10 @@ class Study(ABC):
             rows: Test rows.
             losses: Their losses.
         """
+
+    @abstractmethod
+    def remark(self, measures: Sequence[dict[str, Any]]) -> str:
+        """Return what was measured beside the loss, as a mean over runs, for tables."""
 
     def train(
         self, run: Run, flow: Flow, *, checkpoint: Path, progress: Progress

@@ -8,6 +8,7 @@ from typing import Any
 
 from bnaf.studies.ledger import Record
 from bnaf.studies.plans import Run
+from bnaf.studies.study import Study
 
 HEADERS = ("", "flow", "nats above the least", "aim", "weights", "seconds", "command")
 
@@ -25,6 +26,7 @@ class Summary:
         deviation: Its standard deviation over seeds; ``None`` for a single one.
         error: Standard error of the excess within a run, the largest of all seeds.
         target: What the excess is to stay below, if there is a target.
+        remark: What was measured beside the loss.
         weights: Numbers that were trained.
         seconds: Mean time of training.
         command: What reproduces it.
@@ -38,6 +40,7 @@ class Summary:
     deviation: float | None
     error: float
     target: float | None
+    remark: str
     weights: int
     seconds: float
     command: str
@@ -61,15 +64,15 @@ class Summary:
         )
 
 
-def summarise(finished: Sequence[tuple[Run, Record]]) -> list[Summary]:
+def summarise(study: Study, finished: Sequence[tuple[Run, Record]]) -> list[Summary]:
     """Return one summary for every flow of every experiment, in the order of the files."""
     groups: dict[tuple[str, str], list[tuple[Run, Record]]] = {}
     for run, record in finished:
         groups.setdefault((run.experiment.name, run.variant.name), []).append((run, record))
-    return [_summarise(group) for group in groups.values()]
+    return [_summarise(study, group) for group in groups.values()]
 
 
-def _summarise(group: Sequence[tuple[Run, Record]]) -> Summary:
+def _summarise(study: Study, group: Sequence[tuple[Run, Record]]) -> Summary:
     run, records = group[0][0], [record for _, record in group]
     measures = [record["measures"] for record in records]
     excesses = [one["excess"] for one in measures]
@@ -82,23 +85,25 @@ def _summarise(group: Sequence[tuple[Run, Record]]) -> Summary:
         deviation=stdev(excesses) if len(excesses) > 1 else None,
         error=max(one["loss_error"] for one in measures),
         target=run.variant.target,
+        remark=study.remark(measures),
         weights=records[0]["weights"],
         seconds=mean(record["seconds"] for record in records),
         command=run.command.partition(" --seeds")[0],
     )
 
 
-def write_markdown(summaries: Sequence[Summary], claims: dict[str, str]) -> str:
+def write_markdown(study: Study, summaries: Sequence[Summary], claims: dict[str, str]) -> str:
     """Return the table of a study as Markdown, with what the paper says of each experiment.
 
     Args:
+        study: Whose table it is.
         summaries: Its rows.
         claims: The paper's claims, by the name of the experiment.
     """
-    headers = ("", "the paper", *HEADERS[1:])
+    headers = ("", "the paper", *HEADERS[1:-1], study.remark_title, HEADERS[-1])
     lines = ["| " + " | ".join(headers) + " |", "|" + "---|" * len(headers)]
     for summary in summaries:
-        name, *cells = summary.cells
-        cells[-1] = f"`{cells[-1]}`"
-        lines.append("| " + " | ".join((name, claims[name], *cells)) + " |")
+        name, *cells, command = summary.cells
+        cells = [name, claims[name], *cells, summary.remark, f"`{command}`"]
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"

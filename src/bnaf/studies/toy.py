@@ -1,6 +1,7 @@
 """Density estimation on two-dimensional data: section 5.1 and the first figure of the paper."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from statistics import mean
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ class ToyStudy(Study):
 
     name = "toy"
     truth_title = "Data"
+    remark_title = "missing mass"
 
     def objective(self, name: str, flow: Flow) -> Objective:
         return MaximumLikelihood(flow)
@@ -47,3 +49,6 @@ class ToyStudy(Study):
             "missing_mass": missing.share,
             "missing_mass_error": missing.standard_error,
         }
+
+    def remark(self, measures: Sequence[dict[str, Any]]) -> str:
+        return f"{mean(one['missing_mass'] for one in measures):.4f}"
