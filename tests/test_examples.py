@@ -17,7 +17,7 @@ def test_toy_density_writes_its_figure(tmp_path):
 
 def test_the_demo_writes_all_that_it_says(tmp_path):
     command = [sys.executable, str(EXAMPLES / "demo.py"), "--out", str(tmp_path)]
-    command += ["--seconds", "2", "--rows", "1500", "--steps", "30"]
+    command += ["--seconds", "1", "--rows", "300", "--steps", "30"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     for name in ("bnaf", "gaussian mixture", "gaussian"):
         lines = re.findall(
