@@ -15,10 +15,11 @@ from bnaf.data.columns import check_names
 from bnaf.data.standardisation import Standardisation
 from bnaf.data.tables import Table, check_types
 from bnaf.errors import DtypeError, SettingsError, ShapeError
-from bnaf.flows import Flow
+from bnaf.flows import BNAF, Flow
 from bnaf.registry import flow_named
 from bnaf.table_fit import FitData
 from bnaf.training import TrainingSettings, fit, recommend
+from bnaf.training.recipe import suit_small
 
 CHUNK_ROWS = 8192  # scored or drawn at a time, so that memory stays bounded
 
@@ -30,9 +31,10 @@ class Model:
 
     .. math:: \log p(x) = \log p_Z(z) - \sum_i \log \sigma_i
 
-    Columns that are given, rather than modelled, are standardised by their own moments and make
-    the context of the flow. Scores and samples are computed in float64, whatever the type of the
-    flow, and samples are drawn from generators of the model's own.
+    Those of a small table are whitened as well, as :class:`Standardisation` says. Columns that
+    are given, rather than modelled, are standardised by their own moments and make the context of
+    the flow. Scores and samples are computed in float64, whatever the type of the flow, and
+    samples are drawn from generators of the model's own.
 
     Args:
         flow: The flow of the standardised rows.
@@ -97,8 +99,10 @@ class Model:
     ) -> "Model":
         """Fit a flow to a table, standardised by the moments of its rows.
 
-        Without validation rows, a table of more than 1,000 rows has a tenth of them set aside by
-        the seed of the settings, to tell when to stop; a smaller one is fitted as a whole.
+        Up to 1,000 rows are also whitened: what is left to the flow is what the Gaussian of their
+        means and covariance, or the linear regression on given columns, does not explain. Without
+        validation rows, a table of more than 1,000 rows has a tenth of them set aside by the seed
+        of the settings, to tell when to stop; a smaller one is fitted as a whole.
 
         Args:
             table: A :class:`bnaf.data.tables.Table`, anything :func:`bnaf.read_table` reads, or a
@@ -129,12 +133,16 @@ class Model:
         """
         settings = settings or TrainingSettings()
         data = FitData.read(table, columns, given, valid, weights, settings)
+        if data.whitened and (settings.batch or data.count) >= data.count:
+            settings = suit_small(settings, data.worth, len(data.columns) + len(given))
         chosen = recommend(data.count, len(data.columns)).flow_settings if flow == "bnaf" else {}
         chosen = {**chosen, **(flow_settings or {})}
         if "context_features" not in chosen and given:
             chosen["context_features"] = len(given)
         with private_draws(torch.device("cpu"), settings.seed):
             untrained = flow_named(flow)(len(data.columns), **chosen).to(dtype)
+            if isinstance(untrained, BNAF) and data.whitened:
+                untrained.start_smoothly()
         record = fit(
             untrained,
             data.rows,
@@ -198,7 +206,7 @@ class Model:
         context = self._context(given)
         differentiable = x.requires_grad or (context is not None and context.requires_grad)
         with torch.set_grad_enabled(differentiable and torch.is_grad_enabled()):
-            scores = _score(flow, self.standardisation.apply(x), context)
+            scores = _score(flow, self._standardise(x, context), context)
             return (scores + self.standardisation.log_det).to(_device(rows))
 
     def sample(
@@ -235,7 +243,7 @@ class Model:
             size = max(1, CHUNK_ROWS // max(1, law.batch_shape.numel()))
             sizes = [min(size, count - start) for start in range(0, count, size)] or [0]
             parts = [law.sample((part,), outside=outside) for part in sizes]
-        return self.standardisation.invert(torch.cat(parts)).to(self.device)
+        return self.standardisation.invert(torch.cat(parts), context).to(self.device)
 
     def sample_table(
         self,
@@ -284,6 +292,18 @@ class Model:
         values = self._values(given, self.given_columns, "given")
         return self.given_standardisation.apply(values)
 
+    def _standardise(self, x: Tensor, context: Tensor | None) -> Tensor:
+        """Return rows as the flow sees them."""
+        if context is not None:
+            try:
+                torch.broadcast_shapes(x.shape[:-1], context.shape[:-1])
+            except RuntimeError:
+                raise ShapeError(
+                    f"rows of shape {tuple(x.shape)} do not broadcast with given ones of shape "
+                    f"{tuple(context.shape)}; give one row of them per row, or one."
+                ) from None
+        return self.standardisation.apply(x, context)
+
     def _values(self, rows: object, columns: tuple[str, ...], name: str) -> Tensor:
         """Return values of named columns in float64, beside the flow."""
         if isinstance(rows, Table):
@@ -331,13 +351,7 @@ def _score(flow: Flow, x: Tensor, context: Tensor | None) -> Tensor:
         law = flow(context)
         parts = [law.log_prob(part) for part in x.reshape(-1, flow.features).split(CHUNK_ROWS)]
         return torch.cat(parts).reshape(x.shape[:-1])
-    try:
-        batch = torch.broadcast_shapes(x.shape[:-1], context.shape[:-1])
-    except RuntimeError:
-        raise ShapeError(
-            f"rows of shape {tuple(x.shape)} do not broadcast with given ones of shape "
-            f"{tuple(context.shape)}; give one row of them per row, or one."
-        ) from None
+    batch = torch.broadcast_shapes(x.shape[:-1], context.shape[:-1])
     rows = x.expand(*batch, -1).reshape(-1, flow.features).split(CHUNK_ROWS)
     contexts = context.expand(*batch, -1).reshape(-1, flow.context_features).split(CHUNK_ROWS)
     parts = [flow(given).log_prob(part) for part, given in zip(rows, contexts, strict=True)]
