@@ -44,9 +44,9 @@ def score(estimator, rows=X):
 
 @parametrize_with_checks(
     [
-        FlowDensity(),
+        FlowDensity(training={"steps": 100}),
         ConditionalFlowDensity(training={"steps": 40}, draws=64),
-        FlowOutlierDetector(),
+        FlowOutlierDetector(training={"steps": 100}),
     ]
 )
 def test_the_contract_of_scikit_learn(estimator, check):
@@ -267,7 +267,7 @@ def test_a_small_table_is_not_memorised():
     # about as good as a line with normal errors; memorised, it is 7 nats worse
     assert law.score(test, y_test) > (normal - 0.5 * np.log(2 * np.pi)).mean() - 0.4
     assert r2_score(y_test, law.predict(test)) > line.score(test, y_test) - 0.15
-    assert law.model_.record["valid"] is not None
+    assert law.model_.record["valid"] is None  # nor are rows set aside for it
 
 
 @pytest.mark.parametrize("load_rows", [load_iris, load_wine, load_breast_cancer, load_diabetes])

@@ -16,8 +16,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import bnaf
-from bnaf import BNAF, Model, SettingsError, StorageError, load, save, storage
+from bnaf import BNAF, Model, SettingsError, StorageError, TrainingSettings, load, save, storage
 from bnaf.data.standardisation import Standardisation
+from bnaf.data.tables import Table
 
 SMALL = {"transforms": 1, "hidden_layers": 1, "width": 2}
 RECORD = {"steps": 12, "losses": [1.5, float("inf")], "note": "é", "best": None}
@@ -90,6 +91,27 @@ def test_models_come_back_with_all_they_know(model_file):
     assert header["library"] == bnaf.__version__
     assert header["format"] == storage.FORMAT
     assert header["flow"] == "bnaf"
+
+
+def test_whitened_models_come_back(tmp_path):
+    rows = torch.randn(50, 3, dtype=torch.float64).cumsum(1)
+    table = Table(rows, ("a", "b", "c"))
+    settings = TrainingSettings(steps=2)
+    model = Model.fit(table, given=["a"], settings=settings, progress=False)
+    save(model, tmp_path / "m.safetensors")
+    again = load(tmp_path / "m.safetensors")
+    assert again.standardisation.slopes is not None
+    assert torch.equal(again.log_prob(table), model.log_prob(table))
+
+
+def test_files_of_format_1_are_read(tmp_path, model_file):
+    def as_of_old(header):
+        assert header["standardisation"].keys() == {"location", "scale"}
+        header["format"] = 1
+
+    again = load(forge(model_file, tmp_path / "old.safetensors", as_of_old))
+    rows, given = torch.randn(4, 2), torch.randn(4, 1)
+    assert torch.equal(again.log_prob(rows, given), load(model_file).log_prob(rows, given))
 
 
 def test_a_model_scores_the_same_after_loading(tmp_path):
@@ -255,7 +277,7 @@ HOSTILE = {
     "no_scale": (put("standardisation", {"location": [0, 0]}), r"do not fit its flow: 'scale'"),
     "record": (put("record", None), r"'record' of type dict in its header, got NoneType"),
     "newer": (put("format", 99), r"format 99, written by bnaf .*; this version .* Update bnaf"),
-    "older": (put("format", 0), r"format 0, which this version .* no longer reads; expected 1"),
+    "older": (put("format", 0), r"format 0, which this version .* no longer reads; expected 2"),
     "format": (put("format", "one"), r"expects a format number in its header, got 'one'"),
 }
 
@@ -303,10 +325,10 @@ def test_a_claim_of_large_tensors_is_refused(tmp_path):
 
 
 def test_older_formats_are_upgraded(model_file, monkeypatch):
-    monkeypatch.setattr(storage, "FORMAT", 2)
-    with pytest.raises(StorageError, match="is of format 1, which this version"):
+    monkeypatch.setattr(storage, "FORMAT", 3)
+    with pytest.raises(StorageError, match="is of format 2, which this version"):
         load(model_file)
-    monkeypatch.setitem(storage.UPGRADES, 1, lambda header: {**header, "record": {"upgraded": 1}})
+    monkeypatch.setitem(storage.UPGRADES, 2, lambda header: {**header, "record": {"upgraded": 1}})
     assert load(model_file).record == {"upgraded": 1}
 
 

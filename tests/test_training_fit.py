@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import os
 import signal
 import time
@@ -395,6 +396,15 @@ def test_precision_and_type_of_the_flow_are_as_before():
     )
     assert weights_of(flow).dtype == torch.float32
     assert flow.training
+
+
+def test_mixed_precision_keeps_the_weights_in_full():
+    flow = small_flow()
+    settings = TrainingSettings(steps=20, precision="bf16-mixed")
+    record = quietly(flow, banana(100), valid=banana(9), settings=settings)
+    assert record.skipped == 0
+    assert math.isfinite(record.valid)
+    assert weights_of(flow).dtype == torch.float32
 
 
 def test_an_objective_of_another_flow_is_refused():

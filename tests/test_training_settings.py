@@ -185,15 +185,8 @@ def test_sizes_follow_the_table():
     assert recommend(1_000_000, 6).batch == 512
     assert recommend(1_000_000, 6).width == 20
     assert [recommend(30_000, features).width for features in (43, 63)] == [6, 5]
-    choices = [
-        (15, 3, 15),
-        (100, 2, 100),
-        (400, 30, 400),
-        (5_000, 6, 512),
-        (60_000, 6, 512),
-        (10**6, 6, 512),
-    ]
-    assert [choose_steps(*sizes) for sizes in choices] == [100, 150, 150, 2_000, 11_800, 20_000]
+    choices = [(15, 15), (400, 400), (5_000, 512), (60_000, 512), (10**6, 512)]
+    assert [choose_steps(*sizes) for sizes in choices] == [300, 300, 2_000, 11_800, 20_000]
     with pytest.raises(SettingsError, match="at least 1, got 0 rows and 3 features"):
         recommend(0, 3)
 

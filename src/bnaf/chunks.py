@@ -33,15 +33,24 @@ def measure_rows(
         law, batch = flow(context), x.shape[:-1]
         parts = [measure(law, part) for part in x.reshape(-1, flow.features).split(CHUNK_ROWS)]
     else:
-        try:
-            batch = torch.broadcast_shapes(x.shape[:-1], context.shape[:-1])
-        except RuntimeError:
-            raise ShapeError(
-                f"rows of shape {tuple(x.shape)} do not broadcast with given ones of shape "
-                f"{tuple(context.shape)}; give one row of them per row, or one."
-            ) from None
+        batch = common_batch(x, context)
         rows = x.expand(*batch, -1).reshape(-1, flow.features).split(CHUNK_ROWS)
         contexts = context.expand(*batch, -1).reshape(-1, flow.context_features).split(CHUNK_ROWS)
         parts = [measure(flow(given), part) for part, given in zip(rows, contexts, strict=True)]
     found = torch.cat(parts)
     return found.reshape((*batch, *found.shape[1:]))
+
+
+def common_batch(x: Tensor, context: Tensor) -> torch.Size:
+    """Return the batch shape of rows with their contexts.
+
+    Raises:
+        ShapeError: If they do not broadcast.
+    """
+    try:
+        return torch.Size(torch.broadcast_shapes(x.shape[:-1], context.shape[:-1]))
+    except RuntimeError:
+        raise ShapeError(
+            f"rows of shape {tuple(x.shape)} do not broadcast with given ones of shape "
+            f"{tuple(context.shape)}; give one row of them per row, or one."
+        ) from None

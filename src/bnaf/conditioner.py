@@ -66,12 +66,23 @@ class Conditioner(nn.Module):
             if isinstance(module, nn.Linear):
                 module.reset_parameters()
         nn.init.normal_(self.prediction.weight, std=0.1 / math.sqrt(self.prediction.in_features))
-        biases = self.prediction.bias.view(self.transforms, -1).split(self.sizes, 1)
-        for bias, size, kind in zip(
-            biases, self.sizes, "brc" * (len(self.sizes) // 3), strict=True
-        ):
-            bound = 1 / math.sqrt(size) if kind == "b" else 0.0
+        nn.init.zeros_(self.prediction.bias)
+        for bias in self._biases():
+            bound = 1 / math.sqrt(bias.shape[1])
             bias.uniform_(-bound, bound)
+
+    @torch.no_grad()
+    def spread_biases(self) -> None:
+        """Draw the biases predicted for a context of zero from a standard normal law."""
+        for bias in self._biases():
+            bias.normal_()
+
+    def _biases(self) -> Sequence[Tensor]:
+        """Return what is predicted, but for the context, for the bias of each layer."""
+        pieces: Sequence[Tensor] = self.prediction.bias.view(self.transforms, -1).split(
+            self.sizes, 1
+        )
+        return pieces[::3]
 
     def forward(
         self, context: Float[Tensor, "*batch context_features"]

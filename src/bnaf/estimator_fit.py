@@ -18,7 +18,6 @@ from bnaf.table_fit import VALID_SHARE, WHOLE_TABLE
 from bnaf.training import TrainingSettings
 from bnaf.transforms import reached
 
-GIVEN_SHARE, GIVEN_ROWS = 0.15, 20  # set aside for a conditional density, from so many rows on
 CHUNK_POINTS = 65_536  # pairs of a row and a base draw that are inverted at a time
 
 
@@ -76,9 +75,6 @@ def fit_model(
 ) -> Model:
     """Fit a flow to rows by the settings of an estimator.
 
-    A network of the context memorises a small table within a hundred steps. So a conditional
-    density always has rows set aside that tell when to stop, unless there are hardly any.
-
     Args:
         estimator: Whose settings.
         distinct: Rows of the columns to model, then of those to condition on.
@@ -90,19 +86,13 @@ def fit_model(
     return Model.fit(
         Table(torch.from_numpy(rows), (*columns, *given)),
         given=given,
-        valid=_valid_share(len(rows), conditional=bool(given)),
+        valid=VALID_SHARE if len(rows) > WHOLE_TABLE else 0.0,
         weights=None if alike else weights,
         flow=estimator.flow,
         flow_settings=estimator.settings,
         settings=training_settings(estimator.training, estimator.random_state),
         progress=False,
     )
-
-
-def _valid_share(rows: int, *, conditional: bool) -> float:
-    if rows > WHOLE_TABLE:
-        return VALID_SHARE
-    return GIVEN_SHARE if conditional and rows >= GIVEN_ROWS else 0.0
 
 
 def training_settings(training: Any, random_state: Any) -> TrainingSettings:
@@ -166,7 +156,7 @@ def summarise(
     with torch.no_grad():
         for part in context.split(max(1, CHUNK_POINTS // draws)):
             inversion = flow(part).transform.invert(z.expand(-1, len(part), -1))
-            parts.append(reduce(model.standardisation.invert(reached(inversion).x).numpy()))
+            parts.append(reduce(model.standardisation.invert(reached(inversion).x, part).numpy()))
     return np.concatenate(parts)
 
 

@@ -102,8 +102,8 @@ class ConditionalFlowDensity(RegressorMixin, BaseEstimator):
     It is a regressor that predicts a whole law: ``predict`` returns its mean,
     ``predict_quantiles`` its quantiles, both from the same base draws for every row, so that they
     do not depend on the rows they are computed with. Unlike that of other regressors, ``score`` is
-    the mean log-density in nats, and not a coefficient of determination. Of 20 rows or more a
-    share is set aside by the seed, to tell when to stop: 15 %, or 10 % of more than 1,000.
+    the mean log-density in nats, and not a coefficient of determination. Of more than 1,000 rows
+    a tenth is set aside by the seed, to tell when to stop.
 
     Args:
         flow: Name of a flow in :mod:`bnaf.registry`.

@@ -20,6 +20,7 @@ from bnaf.published import read_published
 from bnaf.transforms import InverseTransform, RowTransform
 
 GATE_LIMIT = math.log(99)  # keeps both shares of a gated residual at or above 0.01
+START_GAIN = -1.0  # log-gains of a flow that starts smoothly
 RESIDUALS = ("gated", "normal", None)
 DIRECTIONS = ("density", "sampling")
 PERMUTATIONS = ("reverse", "random", None)
@@ -305,6 +306,21 @@ class BNAF(Flow):
             if flow.gates is not None:
                 flow.gates.copy_(torch.stack(published.gates))
         return flow
+
+    @torch.no_grad()
+    def start_smoothly(self) -> None:
+        """Draw biases of order one, and give every unit a slope below one.
+
+        The density is then smooth, and the bends of the networks lie all over its bulk. A flow
+        whose transforms do not all have gates is left as it is.
+        """
+        if self.gates is None or len(self.gates) < self.networks.transforms:
+            return
+        self.networks.log_gain.fill_(START_GAIN)
+        if self.networks.bias is not None:
+            self.networks.bias.normal_()
+        if self.conditioner is not None:
+            self.conditioner.spread_biases()
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -11,16 +11,17 @@ import torch
 from jaxtyping import Float64
 from torch import Generator, Tensor
 
-from bnaf.chunks import CHUNK_ROWS, measure_rows
+from bnaf.chunks import CHUNK_ROWS, common_batch, measure_rows
 from bnaf.data.columns import check_names
 from bnaf.data.standardisation import Standardisation
 from bnaf.data.tables import Table, check_types
 from bnaf.distributions import FlowDistribution
 from bnaf.errors import DtypeError, SettingsError, ShapeError
-from bnaf.flows import Flow
+from bnaf.flows import BNAF, Flow
 from bnaf.registry import flow_named
 from bnaf.table_fit import FitData
 from bnaf.training import TrainingSettings, fit, recommend
+from bnaf.training.recipe import suit_small
 
 
 class Model:
@@ -30,9 +31,10 @@ class Model:
 
     .. math:: \log p(x) = \log p_Z(z) - \sum_i \log \sigma_i
 
-    Columns that are given, rather than modelled, are standardised by their own moments and make
-    the context of the flow. Scores and samples are computed in float64, whatever the type of the
-    flow, and samples are drawn from generators of the model's own.
+    Those of a small table are whitened as well, as :class:`Standardisation` says. Columns that
+    are given, rather than modelled, are standardised by their own moments and make the context of
+    the flow. Scores and samples are computed in float64, whatever the type of the flow, and
+    samples are drawn from generators of the model's own.
 
     Args:
         flow: The flow of the standardised rows.
@@ -98,8 +100,10 @@ class Model:
     ) -> "Model":
         """Fit a flow to a table, standardised by the moments of its rows.
 
-        Without validation rows, a table of more than 1,000 rows has a tenth of them set aside by
-        the seed of the settings, to tell when to stop; a smaller one is fitted as a whole.
+        Up to 1,000 rows are also whitened: what is left to the flow is what the Gaussian of their
+        means and covariance, or the linear regression on given columns, does not explain. Without
+        validation rows, a table of more than 1,000 rows has a tenth of them set aside by the seed
+        of the settings, to tell when to stop; a smaller one is fitted as a whole.
 
         Args:
             table: A :class:`bnaf.data.tables.Table`, anything :func:`bnaf.read_table` reads, or a
@@ -132,12 +136,16 @@ class Model:
         """
         settings = settings or TrainingSettings()
         data = FitData.read(table, columns, given, valid, test, weights, settings)
+        if data.whitened and (settings.batch or data.count) >= data.count:
+            settings = suit_small(settings, data.worth, len(data.columns) + len(given))
         chosen = recommend(data.count, len(data.columns)).flow_settings if flow == "bnaf" else {}
         chosen = {**chosen, **(flow_settings or {})}
         if "context_features" not in chosen and given:
             chosen["context_features"] = len(given)
         with private_draws(torch.device("cpu"), settings.seed):
             untrained = flow_named(flow)(len(data.columns), **chosen).to(dtype)
+            if isinstance(untrained, BNAF) and data.whitened:
+                untrained.start_smoothly()
         record = fit(
             untrained,
             data.rows,
@@ -249,7 +257,7 @@ class Model:
             size = max(1, CHUNK_ROWS // max(1, law.batch_shape.numel()))
             sizes = [min(size, count - start) for start in range(0, count, size)] or [0]
             parts = [law.sample((part,), outside=outside) for part in sizes]
-        return self.standardisation.invert(torch.cat(parts)).to(self.device)
+        return self.standardisation.invert(torch.cat(parts), context).to(self.device)
 
     def sample_table(
         self,
@@ -294,7 +302,7 @@ class Model:
         context = self._context(given)
         differentiable = x.requires_grad or (context is not None and context.requires_grad)
         with torch.set_grad_enabled(differentiable and torch.is_grad_enabled()):
-            found = measure_rows(flow, self.standardisation.apply(x), context, measure)
+            found = measure_rows(flow, self._standardise(x, context), context, measure)
             return found.to(_device(rows))
 
     def _precise(self) -> Flow:
@@ -314,6 +322,12 @@ class Model:
             raise ShapeError("This model has no given columns; call it without given.")
         values = self._values(given, self.given_columns, "given")
         return self.given_standardisation.apply(values)
+
+    def _standardise(self, x: Tensor, context: Tensor | None) -> Tensor:
+        """Return rows as the flow sees them."""
+        if context is not None:
+            common_batch(x, context)
+        return self.standardisation.apply(x, context)
 
     def _values(self, rows: object, columns: tuple[str, ...], name: str) -> Tensor:
         """Return values of named columns in float64, beside the flow."""

@@ -23,9 +23,10 @@ from bnaf.flows import Flow
 from bnaf.model import Model
 from bnaf.registry import flow_name, flow_named, flow_names
 
-FORMAT = 1
+FORMAT = 2  # 2: standardisations may have a factor and slopes
 HEADER_LIMIT = 2**24  # bytes
-UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+SCALE_PARTS = ("location", "scale", "factor", "slopes")
+UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: lambda header: header}
 """From the header of a format to that of the next."""
 
 
@@ -129,11 +130,16 @@ def _write_header(what: Flow | Model, flow: Flow) -> str:
     return text
 
 
-def _scales(standardisation: Standardisation) -> dict[str, list[float]]:
-    return {
-        "location": standardisation.location.tolist(),
-        "scale": standardisation.scale.tolist(),
-    }
+def _scales(standardisation: Standardisation) -> dict[str, Any]:
+    parts = {name: getattr(standardisation, name) for name in SCALE_PARTS}
+    return {name: part.tolist() for name, part in parts.items() if part is not None}
+
+
+def _standardisation(parts: Mapping[str, Any]) -> Standardisation:
+    tensors = {name: torch.tensor(parts[name], dtype=torch.float64) for name in parts}
+    return Standardisation(
+        tensors["location"], tensors["scale"], tensors.get("factor"), tensors.get("slopes")
+    )
 
 
 def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:
@@ -250,10 +256,7 @@ def _upgrade(header: dict[str, Any], name: str) -> dict[str, Any]:
 def _model(flow: Flow, header: Mapping[str, Any], name: str) -> Model:
     try:
         scales = [
-            Standardisation(
-                torch.tensor(header[field]["location"], dtype=torch.float64),
-                torch.tensor(header[field]["scale"], dtype=torch.float64),
-            )
+            _standardisation(header[field])
             for field in ("standardisation", "given_standardisation")
         ]
         if not all(isinstance(name, str) for name in header["columns"] + header["given_columns"]):

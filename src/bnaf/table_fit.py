@@ -11,12 +11,15 @@ from bnaf.data.splits import RowSplit
 from bnaf.data.standardisation import Standardisation
 from bnaf.data.streams import ParquetStream
 from bnaf.data.tables import Table, align_tables, read_table
+from bnaf.data.whitening import whiten
 from bnaf.errors import SettingsError
 from bnaf.training import TrainingSettings
+from bnaf.training.data import worth_of
 from bnaf.training.inputs import as_weights
 
 WHOLE_TABLE = 1_000  # rows up to which none are set aside
 VALID_SHARE = 0.1
+WHITENED_COLUMNS = 256  # up to which a small table is whitened: matrices go into model files
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class FitData:
         count: Their number.
         columns: Their names.
         types: Their types in the table.
-        scales: Their location and scale.
+        scales: Their location and scale; of a small table, their correlations too.
         given: Names of the columns that are conditioned on.
         given_scales: Their location and scale.
         context: Standardised rows of these.
@@ -53,6 +56,16 @@ class FitData:
     valid_weights: Tensor | None
     split: RowSplit | None
 
+    @property
+    def worth(self) -> float:
+        """What the rows are worth: their number, if all weigh alike."""
+        return self.count if self.weights is None else worth_of(self.weights)
+
+    @property
+    def whitened(self) -> bool:
+        """Whether the rows are uncorrelated, so that a standard normal law is their Gaussian."""
+        return self.scales is not None and self.scales.factor is not None
+
     @classmethod
     def read(
         cls,
@@ -75,19 +88,26 @@ class FitData:
         context = parts.train.select(given) if given else None
         scales = Standardisation.from_rows(rows.rows, parts.weights)
         given_scales = Standardisation.from_rows(context.rows, parts.weights) if context else None
+        known = given_scales.apply(context.rows) if given_scales and context else None
+        if len(rows) <= WHOLE_TABLE and table.features <= WHITENED_COLUMNS:
+            scales = whiten(scales, rows.rows, known, parts.weights)
+        valid_known = None
+        if given_scales and held_out:
+            valid_known = given_scales.apply(held_out.select(given).rows)
+        valid_rows = None
+        if held_out:
+            valid_rows = scales.apply(held_out.select(names).rows, valid_known)
         return cls(
-            rows=scales.apply(rows.rows),
+            rows=scales.apply(rows.rows, known),
             count=len(rows),
             columns=names,
             types=rows.types,
             scales=scales,
             given=tuple(given),
             given_scales=given_scales,
-            context=given_scales.apply(context.rows) if given_scales and context else None,
-            valid_rows=scales.apply(held_out.select(names).rows) if held_out else None,
-            valid_context=given_scales.apply(held_out.select(given).rows)
-            if given_scales and held_out
-            else None,
+            context=known,
+            valid_rows=valid_rows,
+            valid_context=valid_known,
             weights=parts.weights,
             valid_weights=parts.valid_weights,
             split=parts.split,
@@ -115,14 +135,19 @@ class FitData:
             )
         scales = stream.standardisation
         valid_rows = None
-        if valid is not None:
+        if isinstance(valid, int | float) and valid:
+            raise SettingsError(
+                f"No rows of a stream are set aside to validate on, got valid={valid}; give a "
+                "table of other rows, or none."
+            )
+        if valid is not None and not isinstance(valid, int | float):
             held_out = valid if isinstance(valid, Table) else read_table(valid)
             valid_rows = scales.apply(held_out.select(stream.columns).rows)
         return cls(
             rows=stream,
             count=stream.survey.rows,
             columns=tuple(stream.columns),
-            types=None,
+            types=stream.types,
             scales=scales,
             given=(),
             given_scales=None,

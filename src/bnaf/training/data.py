@@ -1,6 +1,7 @@
 """Sources of batches: rows in memory, rows drawn afresh, and any stream of batches."""
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -61,7 +62,9 @@ class Rows:
         context: What the rows are conditioned on, line by line.
         weights: How much each row counts.
         batch: Largest number of rows in a batch over all processes; all by default.
-        seed: Seed of the orders.
+        seed: Seed of the orders and of the noise.
+        noise: Deviation of normal noise added to the rows and contexts of every batch, which
+            shrink so that a deviation of 1 stays one.
     """
 
     def __init__(
@@ -72,8 +75,9 @@ class Rows:
         *,
         batch: int | None = None,
         seed: int = 0,
+        noise: float = 0.0,
     ) -> None:
-        self.count = len(rows)
+        self.count, self.noise = len(rows), noise
         self.batch_total = -(-self.count // min(batch or self.count, self.count))
         self.batch, self.seed = self.count // self.batch_total, seed
         if self.batch_total == 1:
@@ -86,15 +90,17 @@ class Rows:
     def batches(
         self, epoch: int, *, rank: int = 0, world_size: int = 1, start: int = 0
     ) -> Iterator[Batch]:
+        mine = slice(rank, None, world_size)
         if self.batch_total == 1:
             if start == 0:
-                yield self._share(slice(rank, None, world_size), slice(None))
+                yield self._disturb(self._share(mine, slice(None)), epoch, mine)
             return
         generator = Generator().manual_seed(mix_seed(self.seed, epoch))
         order = torch.randperm(self.count, generator=generator).to(self.rows.device)
         for number in range(start, self.batch_total):
             chosen = order[number * self.batch : (number + 1) * self.batch]
-            yield self._share(chosen[rank::world_size], chosen)
+            batch = self._share(chosen if world_size == 1 else chosen[mine], chosen)
+            yield self._disturb(batch, epoch * self.batch_total + number, mine)
 
     def batch_count(self, world_size: int = 1) -> int:
         return self.batch_total
@@ -122,13 +128,41 @@ class Rows:
                 digest.update(part.detach().cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
 
+    @property
+    def worth(self) -> float:
+        """What the rows are worth: their number, if all weigh alike."""
+        return self.count if self.weights is None else worth_of(self.weights)
+
+    def _disturb(self, batch: Batch, number: int, mine: slice) -> Batch:
+        """Add noise that depends on the batch alone, not on how processes share it."""
+        if not self.noise:
+            return batch
+        generator = Generator().manual_seed(mix_seed(self.seed, -1 - number))
+        shrink = math.sqrt(1 - self.noise**2)
+
+        def disturb(rows: Tensor) -> Tensor:
+            shape = self.batch, rows.shape[1]
+            drawn = torch.randn(shape, generator=generator, dtype=torch.float32)
+            return torch.add(rows * shrink, drawn[mine].to(rows), alpha=self.noise)
+
+        context = batch.context
+        return batch._replace(
+            rows=disturb(batch.rows), context=None if context is None else disturb(context)
+        )
+
     def _share(self, mine: Tensor | slice, all_processes: Tensor | slice) -> Batch:
         rows, context, weights = self.rows[mine], self.context, self.weights
+        if weights is not None:
+            total: float | Tensor = weights[all_processes].sum()
+        elif isinstance(all_processes, Tensor):
+            total = len(all_processes)
+        else:
+            total = len(range(self.count)[all_processes])
         return Batch(
             rows,
             None if context is None else context[mine],
             None if weights is None else weights[mine],
-            len(self.rows[all_processes]) if weights is None else weights[all_processes].sum(),
+            total,
         )
 
 
@@ -184,7 +218,8 @@ class BaseDraws(FreshRows):
 class Stream:
     """Any iterable of batches that can be gone through again.
 
-    One with ``set_epoch`` is told which epoch comes next, and orders its rows by it. One with
+    One with ``set_epoch`` is told which epoch comes next, and orders its rows by it; one with
+    ``go_to(epoch, batch)`` is told the batch as well, and need not be read up to there. One with
     ``rank`` and ``world_size`` yields the share of its process and must have been made for as many
     as there are; of any other, each process takes every so many rows of a batch.
 
@@ -212,9 +247,14 @@ class Stream:
                     f"The stream must be made for process {rank} of {world_size}, got one with "
                     f"rank={made_for[0]} and world_size={made_for[1]}."
                 )
-        if hasattr(self.iterable, "set_epoch"):
-            self.iterable.set_epoch(epoch)
-        for item in islice(self.iterable, start, None):
+        if hasattr(self.iterable, "go_to"):
+            self.iterable.go_to(epoch, start)
+            items = iter(self.iterable) if start != self.batch_count() else iter(())
+        else:
+            if hasattr(self.iterable, "set_epoch"):
+                self.iterable.set_epoch(epoch)
+            items = islice(self.iterable, start, None)
+        for item in items:
             batch = item if isinstance(item, Batch) else Batch(torch.as_tensor(item))
             rows, context, weights, _ = batch
             yield Batch(
@@ -222,6 +262,12 @@ class Stream:
                 None if context is None else context[mine],
                 None if weights is None else weights[mine],
             )
+
+    @property
+    def fingerprint(self) -> str | None:
+        """Digest of what the batches depend on, where the stream knows one."""
+        digest: str | None = getattr(self.iterable, "fingerprint", None)
+        return digest
 
     def batch_count(self, world_size: int = 1) -> int | None:
         try:
@@ -242,6 +288,17 @@ def as_batch(item: Tensor | Batch, like: Tensor) -> Batch:
         None if weights is None else weights.to(like),
         batch.total,
     )
+
+
+def worth_of(weights: Float[Tensor, " rows"]) -> float:
+    r"""Return how many rows of equal weight are worth as much: :math:`(\sum w)^2 / \sum w^2`.
+
+    Example:
+        >>> worth_of(torch.tensor([2.0, 2.0, 0.0]))
+        2.0
+    """
+    weights = weights.double()
+    return float(weights.sum() ** 2 / weights.square().sum())
 
 
 def mix_seed(seed: int, number: int) -> int:

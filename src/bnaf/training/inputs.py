@@ -39,7 +39,7 @@ def make_source(
     if isinstance(rows, Tensor | np.ndarray):
         table = _table(rows, context, weights, flow, like, "")
         batch = choose_batch(len(table[0]), settings.batch)
-        return Rows(*table, batch=batch, seed=settings.seed)
+        return Rows(*table, batch=batch, seed=settings.seed, noise=settings.noise or 0.0)
     return _stream(rows, context, weights, "rows")
 
 

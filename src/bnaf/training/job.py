@@ -114,12 +114,12 @@ class Job:
                 f"batch must be at least the number of processes ({world_size}), got {batch}."
             )
         count = source.count if isinstance(source, Rows) else STREAM_ROWS
-        valid, features = self.valid, self.objective.flow.features
+        valid = self.valid
         return Plan(
             objective=self.objective,
             source=source,
             valid=valid,
-            budget=choose_budget(settings, epoch_batches, choose_steps(count, features, batch)),
+            budget=choose_budget(settings, epoch_batches, choose_steps(count, batch)),
             interval=choose_interval(
                 settings, epoch_batches, batch, valid.count if isinstance(valid, Rows) else None
             ),
@@ -224,7 +224,7 @@ def _explain(run: Run) -> str:
     return text + (
         f"All values are finite; the largest of the last batch is {float(largest[column]):.3g}, "
         f"in column {column}, counted from 0. Rescale the columns, or lower learning_rate "
-        f"({settings.learning_rate})."
+        f"({settings.rate})."
     )
 
 

@@ -56,6 +56,8 @@ class Keeper:
         if stepper.average is not None:
             tensors |= {f"average.{i}": mean for i, mean in enumerate(stepper.average.values)}
             facts["average_steps"] = stepper.average.steps
+        if stepper.prior is not None:
+            tensors |= {f"centre.{i}": centre for i, centre in enumerate(stepper.prior.centres)}
         if state.reason in ("interrupted", "failed"):
             facts["state"]["reason"] = None
         write_checkpoint(path, Checkpoint(tensors, facts))
@@ -74,6 +76,9 @@ class Keeper:
             stepper.average.steps = facts["average_steps"]
             for number, mean in enumerate(stepper.average.values):
                 mean.copy_(tensors[f"average.{number}"])
+        if stepper.prior is not None:
+            for number, centre in enumerate(stepper.prior.centres):
+                centre.copy_(tensors[f"centre.{number}"])
         return RunState.from_facts(facts, plateau)
 
     def _averaged(self) -> Weights:

@@ -63,7 +63,8 @@ class Run:
     def __init__(self, plan: Plan, fabric: Fabric, progress: Progress) -> None:
         self.plan, self.fabric, self.progress = plan, fabric, progress
         self.settings = plan.settings
-        self.stepper = Stepper(fabric, plan.objective, plan.settings)
+        worth = plan.source.worth if isinstance(plan.source, Rows) else None
+        self.stepper = Stepper(fabric, plan.objective, plan.settings, worth)
         self.plateau = Plateau(plan.settings)
         self.keeper = Keeper(self.stepper)
         self.state = RunState(epoch_batches=plan.source.batch_count(fabric.world_size))
@@ -185,7 +186,7 @@ class Run:
         if settings.schedule == "plateau":
             return self.plateau.rate * factor
         decay = cosine(share) if settings.schedule == "cosine" else 1.0
-        return settings.learning_rate * factor * decay
+        return settings.rate * factor * decay
 
     def _evaluate(self) -> None:
         state, started = self.state, monotonic()

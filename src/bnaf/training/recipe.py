@@ -1,7 +1,7 @@
 """The default recipe: what is chosen from the size of a table where a setting leaves it open."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bnaf.errors import SettingsError
@@ -10,8 +10,9 @@ from bnaf.training.settings import TrainingSettings
 
 SMALL_TABLE = 1_000  # rows up to which every step takes them all
 BATCH = 512
-SMALL_STEPS, FEW_STEPS = 150, 100
-FEW_ROWS, FEW_PER_FEATURE = 200, 20  # below both, a table is soon overfitted
+SMALL_STEPS, SMALL_RATE = 300, 5e-2  # of runs whose steps take all rows
+PULL = 1.0  # of such a run: strength of the prior of its weights
+SCOTT_SHARE = 0.25  # of such a run: deviation of its noise, in units of Scott's bandwidth
 STREAM_ROWS = 1_000_000  # taken for the length of a stream that does not say
 LEAST_STEPS, MOST_STEPS, EPOCHS = 2_000, 20_000, 100
 SHORTEST_INTERVAL, LONGEST_INTERVAL = 10, 500  # steps between evaluations that cost little
@@ -76,9 +77,8 @@ def recommend(rows: int, features: int) -> Recommendation:
     if features > PLAIN_FEATURES:
         width = max(LEAST_WIDTH, round(WIDTH_TIMES_FEATURES / features))
     if rows > SMALL_TABLE:
-        return Recommendation(3, 2, width, BATCH, choose_steps(rows, features, BATCH))
-    steps = choose_steps(rows, features, rows)
-    return Recommendation(2, 1, max(LEAST_WIDTH, width // 2), rows, steps)
+        return Recommendation(3, 2, width, BATCH, choose_steps(rows, BATCH))
+    return Recommendation(2, 1, max(LEAST_WIDTH, width // 2), rows, choose_steps(rows, rows))
 
 
 def choose_batch(rows: int, batch: int | None) -> int:
@@ -86,12 +86,29 @@ def choose_batch(rows: int, batch: int | None) -> int:
     return batch or (rows if rows <= SMALL_TABLE else BATCH)
 
 
-def choose_steps(rows: int, features: int, batch: int) -> int:
+def choose_steps(rows: int, batch: int) -> int:
     """Return a number of steps for a run without budget."""
     if rows <= batch:
-        few = rows < min(FEW_ROWS, FEW_PER_FEATURE * features)
-        return FEW_STEPS if few else SMALL_STEPS
+        return SMALL_STEPS
     return min(MOST_STEPS, max(LEAST_STEPS, EPOCHS * math.ceil(rows / batch)))
+
+
+def suit_small(settings: TrainingSettings, rows: float, columns: int) -> TrainingSettings:
+    """Return the settings of a run whose steps take all rows of a small table, standardised.
+
+    What keeps such a run from memorising the rows is not an early end, which would need rows
+    set aside to tell it, but a prior and noise. Both fade as the rows become many; a run may go
+    on until it has converged.
+
+    Args:
+        settings: Those of the run; what they leave open is filled in.
+        rows: Number of rows, or what weighted ones are worth.
+        columns: Number of columns, those of a context included.
+    """
+    scott = rows ** (-1 / (columns + 4))
+    chosen = {"learning_rate": SMALL_RATE, "pull": PULL, "noise": SCOTT_SHARE * scott}
+    left_open = {name: value for name, value in chosen.items() if getattr(settings, name) is None}
+    return replace(settings, **left_open)
 
 
 def choose_budget(settings: TrainingSettings, epoch_batches: int | None, steps: int) -> Budget:

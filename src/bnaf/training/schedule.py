@@ -68,7 +68,7 @@ class Plateau:
 
     def __init__(self, settings: TrainingSettings) -> None:
         self.settings = settings
-        self.rate = settings.learning_rate
+        self.rate = settings.rate
         self.best = math.inf
         self.stalled = 0  # evaluations since the last improvement
         self.cooling = 0  # evaluations that will not count

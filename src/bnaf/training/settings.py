@@ -7,6 +7,7 @@ from typing import Any
 
 from bnaf.errors import SettingsError
 
+RATE = 2e-2  # of a run on batches
 SCHEDULES = ("cosine", "plateau", "constant")
 SCALED_PRECISIONS = ("16", "16-mixed")  # need a gradient scaler, which the loop does not run
 
@@ -28,9 +29,16 @@ class TrainingSettings:
         seconds: Budget in wall-clock time.
         batch: Rows per step over all processes; ``None`` chooses: all rows of a small table, else
             512.
-        learning_rate: Largest rate of the schedule.
+        learning_rate: Largest rate of the schedule; ``None`` for 0.02, or 0.05 in
+            :meth:`bnaf.Model.fit` of a small table.
         amsgrad: Whether Adam divides by the largest second moment so far, as in the paper.
         clip: Largest norm of the gradient; ``None`` for no clipping.
+        pull: Strength of a Gaussian prior that pulls the weights towards where they started; the
+            loss of the mean row feels it divided by the number of rows. ``None`` for 1 in
+            :meth:`bnaf.Model.fit` of a small table, and 0 elsewhere.
+        noise: Deviation of normal noise that every step adds to rows in memory, which shrink to
+            keep a deviation of 1; context included. ``None`` for a quarter of Scott's bandwidth in
+            :meth:`bnaf.Model.fit` of a small table, and 0 elsewhere.
         schedule: "cosine" decays to 0 at the end of the budget, "plateau" multiplies the rate
             when the loss stalls, "constant" does neither.
         warm_up: Steps of linear growth of the rate; at most a tenth of the budget is spent on it.
@@ -65,7 +73,7 @@ class TrainingSettings:
         SettingsError: If a value is not allowed; the message says which are.
 
     Example:
-        >>> TrainingSettings(epochs=20, batch=256).learning_rate
+        >>> TrainingSettings(epochs=20, batch=256).rate
         0.02
     """
 
@@ -73,9 +81,11 @@ class TrainingSettings:
     steps: int | None = None
     seconds: float | None = None
     batch: int | None = None
-    learning_rate: float = 2e-2
+    learning_rate: float | None = None
     amsgrad: bool = False
     clip: float | None = 5.0
+    pull: float | None = None
+    noise: float | None = None
     schedule: str = "cosine"
     warm_up: int = 200
     plateau_factor: float = 0.5
@@ -108,7 +118,12 @@ class TrainingSettings:
         for name in ("seconds", "clip"):
             if getattr(self, name) is not None:
                 self._between(name, 0, math.inf)
-        self._between("learning_rate", 0, math.inf)
+        if self.learning_rate is not None:
+            self._between("learning_rate", 0, math.inf)
+        if self.pull is not None:
+            self._between("pull", 0, math.inf, closed=True)
+        if self.noise:
+            self._between("noise", 0, 1)
         self._between("plateau_factor", 0, 1)
         for name in ("plateau_floor", "plateau_threshold"):
             self._between(name, 0, math.inf, closed=True)
@@ -140,6 +155,8 @@ class TrainingSettings:
             learning_rate=1e-2,
             amsgrad=True,
             clip=0.1,
+            pull=0.0,
+            noise=0.0,
             schedule="plateau",
             warm_up=0,
             reload_best=True,
@@ -168,6 +185,8 @@ class TrainingSettings:
             learning_rate=learning_rate,
             amsgrad=True,
             clip=0.1,
+            pull=0.0,
+            noise=0.0,
             schedule="plateau",
             warm_up=0,
             plateau_patience=2000,
@@ -177,6 +196,11 @@ class TrainingSettings:
             early_stopping=None,
             seed=seed,
         )
+
+    @property
+    def rate(self) -> float:
+        """Largest learning rate of the schedule."""
+        return RATE if self.learning_rate is None else self.learning_rate
 
     def as_dict(self) -> dict[str, Any]:
         """Return all settings by name, ready for JSON."""

@@ -12,6 +12,7 @@ from bnaf.training.averaging import WeightAverage
 from bnaf.training.data import Batch, BatchSource, Rows, as_batch
 from bnaf.training.devices import private_draws, sum_over
 from bnaf.training.objectives import Objective
+from bnaf.training.prior import Prior
 from bnaf.training.settings import TrainingSettings
 
 EVALUATION_ROWS = 4096
@@ -29,17 +30,28 @@ class Stepper:
         fabric: Where the run takes place.
         objective: What is minimised.
         settings: Those of the run.
+        rows: What the rows of the table are worth, where that is known; without, the weights are
+            not pulled anywhere.
     """
 
-    def __init__(self, fabric: Fabric, objective: Objective, settings: TrainingSettings) -> None:
+    def __init__(
+        self,
+        fabric: Fabric,
+        objective: Objective,
+        settings: TrainingSettings,
+        rows: float | None = None,
+    ) -> None:
         self.fabric, self.objective, self.settings = fabric, objective, settings
         chosen = [weight for weight in objective.parameters() if weight.requires_grad]
         self.optimiser = torch.optim.Adam(
-            chosen, settings.learning_rate, amsgrad=settings.amsgrad, fused=True
+            chosen, settings.rate, amsgrad=settings.amsgrad, fused=True
         )
         module: Any = _Unpacked(objective)
         module = torch.compile(module) if settings.compile else module
-        self.module, self._shared_optimiser = fabric.setup(module, self.optimiser)
+        wrapped, self._shared_optimiser = fabric.setup(module, self.optimiser)
+        # one process of full precision needs none of Fabric's wrappers, which cost time
+        self._alone = fabric.world_size == 1 and settings.precision is None
+        self._module = module if self._alone else wrapped
         self.parameters = [weight for weight in objective.parameters() if weight.requires_grad]
         self.average: WeightAverage | None = None
         if settings.average is not None:
@@ -49,6 +61,9 @@ class Stepper:
                 share=settings.average_share,
                 bias_correction=settings.bias_correction,
             )
+        self.prior: Prior | None = None
+        if settings.pull and rows is not None:
+            self.prior = Prior(objective, self.parameters, settings.pull / rows)
         exact = torch.float32 if fabric.device.type == "mps" else torch.float64
         self.sums = torch.zeros(3, dtype=exact, device=fabric.device)  # loss, weight, skipped
         self.pending: list[tuple[Tensor, float | Tensor, Tensor]] = []
@@ -64,12 +79,15 @@ class Stepper:
         self.optimiser.param_groups[0]["lr"] = rate
         self.optimiser.zero_grad()
         with self._private_draws(step + 1):
-            loss = self.module(_Parcel(batch))
+            loss = self._module(_Parcel(batch))
         total = weigh(batch)
-        if self.fabric.world_size > 1:
+        if self._alone:
+            loss.backward()
+            self._update(loss.detach(), total)
+        else:
             loss, total = self._share(loss, total, batch.total)
-        self.fabric.backward(loss)
-        self._update(sum_over(self.fabric, loss.detach()) / self.fabric.world_size, total)
+            self.fabric.backward(loss)
+            self._update(sum_over(self.fabric, loss.detach()) / self.fabric.world_size, total)
         if (step + 1) % FOLD == 0:
             self._fold()
 
@@ -83,6 +101,8 @@ class Stepper:
         return loss * (mine * self.fabric.world_size / total), total
 
     def _update(self, loss: Tensor, total: float | Tensor) -> None:
+        if self.prior is not None:
+            self.prior.add_gradient()
         gradients = [weight.grad for weight in self.parameters if weight.grad is not None]
         norm = nn.utils.get_total_norm(gradients)
         if self.settings.clip is not None:
@@ -91,7 +111,7 @@ class Stepper:
         bad = (both - both).ne(0).float()  # 1 where one of them is infinite or undefined, else 0
         # as torch's gradient scaler does: fused Adam leaves everything as it is where this is 1
         self.optimiser.found_inf = bad  # type: ignore[attr-defined]
-        self._shared_optimiser.step()
+        (self.optimiser if self._alone else self._shared_optimiser).step()
         if self.average is not None:
             self.average.update()
         self.pending.append((loss, total, bad))
