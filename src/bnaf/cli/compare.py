@@ -38,7 +38,7 @@ def compare(
     seed: options.Seed = None,
     drop_missing: options.DropMissing = False,
     drop_constant: options.DropConstant = False,
-    dequantise: options.Dequantise = False,
+    dequantise: options.Dequantise = None,
     delimiter: options.Delimiter = None,
     decimal: options.Decimal = None,
     no_header: options.NoHeader = False,
@@ -58,7 +58,7 @@ def compare(
     how = options.reading(delimiter, decimal, no_header, format, key) | {
         "columns": options.split_names(columns),
         "drop_missing": drop_missing,
-        "dequantise": dequantise,
+        "dequantise": options.noisy(dequantise),
         "seed": settings.seed,
     }
     comparison = compare_densities(

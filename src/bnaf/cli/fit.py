@@ -10,7 +10,8 @@ from bnaf.cli import options
 from bnaf.cli.files import check_new, check_output, check_streams, read_share, save_model
 from bnaf.cli.messages import INTERRUPTED, say
 from bnaf.cli.screen import number, show_json, show_lines
-from bnaf.data.tables import read_table
+from bnaf.data.streams import ParquetStream, is_large, open_stream
+from bnaf.data.tables import Table, read_table
 from bnaf.descriptions import describe
 from bnaf.model import Model
 from bnaf.training import TrainingSettings
@@ -21,7 +22,7 @@ bnaf fit sales.csv --out sales.safetensors
 
 bnaf fit sales.csv --columns price,amount --given weekday --seconds 60 --out sales.safetensors
 
-bnaf fit big.parquet --valid 0.2 --checkpoint run.ckpt --out big.safetensors   (again to resume)
+bnaf fit big.parquet --stream --checkpoint run.ckpt --out big.safetensors   (again to resume)
 
 zcat rows.csv.gz | bnaf fit - --out - | bnaf sample - -n 100
 """
@@ -53,12 +54,13 @@ def fit(
     ] = None,
     drop_missing: options.DropMissing = False,
     drop_constant: options.DropConstant = False,
-    dequantise: options.Dequantise = False,
+    dequantise: options.Dequantise = None,
     delimiter: options.Delimiter = None,
     decimal: options.Decimal = None,
     no_header: options.NoHeader = False,
     format: options.Format = None,
     key: options.Key = None,
+    stream: options.Stream = None,
     force: options.Force = False,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
@@ -74,11 +76,15 @@ def fit(
     how = options.reading(delimiter, decimal, no_header, format, key) | {
         "columns": [*names, *conditions] if names else None,
         "drop_missing": drop_missing,
-        "dequantise": dequantise,
+        "dequantise": options.noisy(dequantise),
         "given": conditions,
         "seed": settings.seed,
     }
-    rows = read_table(table, **how, drop_constant=drop_constant)
+    rows: Table | ParquetStream
+    if stream or (stream is None and not conditions and is_large(table, names)):
+        rows = open_stream(table, drop_constant=drop_constant, **options.streaming(how))
+    else:
+        rows = read_table(table, **how, drop_constant=drop_constant)
     model = Model.fit(
         rows,
         given=conditions,
@@ -89,7 +95,8 @@ def fit(
         **options.chosen(flow=flow),
     )
     save_model(model, out, force=force)
-    _report(describe(model) | {"rows": len(rows), "out": str(out)}, out, as_json=as_json)
+    count = rows.survey.rows if isinstance(rows, ParquetStream) else len(rows)
+    _report(describe(model) | {"rows": count, "out": str(out)}, out, as_json=as_json)
 
 
 def _report(facts: dict[str, Any], out: Path, *, as_json: bool) -> None:
