@@ -365,6 +365,61 @@ def test_plot_says_what_it_needs(folder, monkeypatch, words, code, message):
     assert not (folder / "f.png").exists()
 
 
+def test_data_writes_a_table_that_comes_with_scikit_learn(tmp_path):
+    assert "150 rows" in succeed("data", "iris", "--out", tmp_path / "iris.csv").stdout
+    table = read_table(tmp_path / "iris.csv", warn=False)
+    assert table.columns[0] == "sepal length (cm)"
+    assert table.rows.shape == (150, 4)
+    again = run("data", "iris", "--out", tmp_path / "iris.csv")
+    assert "exists" in only_line(again.stderr)
+
+
+def test_data_prepares_the_parts_of_a_public_table(tmp_path):
+    (tmp_path / "miniboone").mkdir()
+    np.save(tmp_path / "miniboone" / "data.npy", np.random.default_rng(0).normal(size=(100, 43)))
+    listed = succeed("data", "--data", tmp_path, "--json").stdout
+    found = {entry["name"]: entry["found"] for entry in json.loads(listed)}
+    assert found["miniboone"]
+    assert not found["power"]
+    words = ["data", "miniboone", "--data", tmp_path, "--out", tmp_path / "m.parquet", "--json"]
+    parts = json.loads(succeed(*words).stdout)
+    assert [parts[part]["rows"] for part in ("train", "valid", "test")] == [81, 9, 10]
+    assert read_table(tmp_path / "m.test.parquet", warn=False).rows.shape == (10, 43)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["power"], 1, "power/data.npy, got no folder; fetch them"),
+        (["power", "--data", "."], 1, "got nothing"),
+        (["u1"], 1, "must be that of a table"),
+        (["nothing"], 1, "must be that of a table"),
+    ],
+)
+def test_data_says_what_it_lacks(tmp_path, monkeypatch, words, code, message):
+    monkeypatch.chdir(tmp_path)
+    result = run("data", *words, "--out", "t.csv")
+    assert result.exit_code == code
+    assert message in only_line(result.stderr)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [("bnaf sc", "score"), ("bnaf fit --flow pl", "planar"), ("bnaf data wi", "wine")],
+)
+def test_shells_complete_commands_flows_and_data(shell, words, expected):
+    environment = {
+        "_BNAF_COMPLETE": f"complete_{shell}",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(words.count(" ")),
+        "_TYPER_COMPLETE_ARGS": words,
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+    }
+    result = CliRunner(env=environment).invoke(app, [], prog_name="bnaf")
+    assert expected in result.stdout
+
+
 def test_streams_stand_for_files(folder):
     text = (folder / "t.csv").read_text()
     model = succeed("fit", "-", "--out", "-", *QUICK, input=text)
@@ -545,6 +600,80 @@ def test_an_odd_table_is_fitted_with_a_warning_of_one_line(tmp_path, kind, messa
     assert remedy[0] in line or kind == "few"
     assert "=True" not in line
     assert succeed(*words, "--force", *remedy).stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("option", "found"),
+    [("--dequantise", ["b"]), ("--dequantise=b", ["b"]), ("--dequantise=c,b", ["b", "c"])],
+)
+def test_dequantise_takes_names_or_finds_the_columns(tmp_path, option, found):
+    rows = odd_rows("ties")
+    rows[:, 2] = (rows[:, 2] * 100).round()
+    write_table(Table(rows, ("a", "b", "c", "d")), tmp_path / "t.parquet")
+    words = ["fit", option, tmp_path / "t.parquet", "--out", tmp_path / "m.safetensors", *QUICK]
+    assert succeed(*words).stderr == ""
+    location = bnaf.load(tmp_path / "m.safetensors").standardisation.location
+    moved = (location - read_table(tmp_path / "t.parquet", warn=False).rows.mean(0)).abs() > 1e-9
+    assert [name for name, changed in zip("abcd", moved, strict=True) if changed] == found
+
+
+def test_dequantise_names_columns_that_are_there(folder, tmp_path):
+    words = ["fit", folder / "t.csv", "--out", tmp_path / "m.safetensors", "--dequantise=z"]
+    assert "'z' not found" in only_line(run(*words).stderr)
+
+
+def test_integers_that_were_dequantised_are_drawn_as_integers(tmp_path):
+    counts = np.random.default_rng(0).integers(0, 4, size=(80, 1))
+    rows = np.hstack([np.random.default_rng(1).normal(size=(80, 1)), counts])
+    table = Table(torch.from_numpy(rows), ("height", "children"), ("float32", "int8"))
+    write_table(table, tmp_path / "t.parquet")
+    model, drawn = tmp_path / "m.safetensors", tmp_path / "s.csv"
+    succeed("fit", tmp_path / "t.parquet", "--dequantise", "--out", model, *QUICK)
+    succeed("sample", model, "-n", "50", "--seed", "0", "--out", drawn)
+    lines = drawn.read_text().splitlines()
+    assert lines[0] == "height,children"
+    assert all(re.fullmatch(r"-?\d+", line.split(",")[1]) for line in lines[1:])
+
+
+def test_a_stream_of_parquet_is_fitted_as_a_table_is(tmp_path, monkeypatch):
+    rows = torch.randn(1100, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    write_table(Table(rows * 10, ("a", "k"), ("float32", "int16")), tmp_path / "t.parquet")
+    words = ["fit", tmp_path / "t.parquet", "--out", tmp_path / "m.safetensors", *QUICK, "--force"]
+    assert "fitted to 1,100 rows of 2 columns" in succeed(*words, "--stream").stdout
+    model = bnaf.load(tmp_path / "m.safetensors")
+    assert (model.columns, model.types) == (("a", "k"), ("float32", "int16"))
+    assert model.record["batch"] is None
+    monkeypatch.setattr("bnaf.data.streams.MEMORY_VALUES", 1000)
+    succeed(*words)
+    assert bnaf.load(tmp_path / "m.safetensors").record["batch"] is None
+    succeed(*words, "--no-stream")
+    assert bnaf.load(tmp_path / "m.safetensors").record["batch"] is not None
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["t.csv", "--stream"], "Expected a Parquet file to stream, got t.csv"),
+        (["t.parquet", "--stream", "--given", "b"], "without columns to condition on"),
+        (["t.parquet", "--stream"], "t.parquet has 60 rows, expected a batch of 512"),
+    ],
+)
+def test_what_cannot_be_streamed_is_told_in_one_line(folder, tmp_path, words, message):
+    result = run("fit", folder / words[0], *words[1:], "--out", tmp_path / "m.safetensors")
+    assert result.exit_code == 1
+    assert message in only_line(result.stderr)
+
+
+def test_a_streamed_fit_resumes_from_its_checkpoint(tmp_path):
+    rows = torch.randn(1100, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    write_table(Table(rows, ("a", "b")), tmp_path / "t.parquet")
+    words = ["fit", tmp_path / "t.parquet", "--stream", "--steps", "5", "--quiet"]
+    words += ["--checkpoint", tmp_path / "run.ckpt", "--out"]
+    succeed(*words, tmp_path / "m.safetensors")
+    succeed(*words, tmp_path / "again.safetensors")
+    write_table(Table(rows[1:], ("a", "b")), tmp_path / "t.parquet", overwrite=True)
+    result = run(*words, tmp_path / "other.safetensors")
+    assert "is the checkpoint of another run: rows is" in only_line(result.stderr)
 
 
 def test_ties_in_given_columns_are_no_matter(tmp_path):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bnaf import SettingsError, TableError
 from bnaf.data.standardisation import Standardisation
-from bnaf.data.streams import ParquetStream
+from bnaf.data.streams import ParquetStream, is_large
 from bnaf.data.survey import survey_parquet
 from bnaf.errors import TableWarning
 
@@ -116,6 +116,53 @@ def test_a_stream_goes_on_from_any_position(path, stop, drop_last, buffer_rows):
     while len(seen) < len(expected):
         seen.extend(resumed)
     assert torch.equal(torch.cat(seen), torch.cat(expected))
+
+
+@pytest.mark.parametrize("drop_missing", [False, True])
+@pytest.mark.parametrize("batch", [0, 1, 7, 30])
+def test_a_stream_goes_to_any_batch_of_an_epoch(path, batch, drop_missing):
+    stream = open_stream(path, seed=4, drop_missing=drop_missing)
+    stream.set_epoch(2)
+    expected = numbers(stream)[32 * batch :]
+    again = open_stream(path, seed=4, drop_missing=drop_missing)
+    again.go_to(2, batch)
+    assert numbers(again) == expected
+
+
+def test_going_to_a_batch_reads_nothing_before_it(tmp_path):
+    path = tmp_path / "t.parquet"
+    noise = np.random.default_rng(0).normal(size=40_000)
+    pq.write_table(pa.table({"a": noise}), path, row_group_size=10_000, compression="none")
+    content = bytearray(path.read_bytes())
+    content[4:40_000] = bytes(39_996)  # the first row group is no more
+    path.write_bytes(content)
+    stream = open_stream(path, 1000, buffer_rows=1000, shuffle=False)
+    stream.go_to(0, 20)
+    assert torch.cat(list(stream)).flatten().tolist() == pytest.approx(noise[20_000:].tolist())
+    with pytest.raises(TableError, match="truncated or no Parquet"):
+        next(iter(open_stream(path, 1000, buffer_rows=1000, shuffle=False)))
+
+
+def test_a_fingerprint_tells_streams_apart(path, tmp_path):
+    same = {open_stream(path, seed=1).fingerprint for _ in range(2)}
+    others = [
+        open_stream(path),
+        open_stream(path, seed=1, columns=["row"]),
+        open_stream(path, seed=1, standardise=True),
+        open_stream(path, seed=1, batch_rows=16),
+    ]
+    write_groups(tmp_path / "t.parquet", pq.read_table(path).slice(1), 130)
+    others.append(open_stream(tmp_path / "t.parquet", seed=1))
+    assert len(same) == 1
+    assert len(same | {stream.fingerprint for stream in others}) == 6
+
+
+def test_large_files_are_told_from_small_ones(path, tmp_path, monkeypatch):
+    assert not is_large(path)
+    assert not is_large(tmp_path / "none.parquet")
+    monkeypatch.setattr("bnaf.data.streams.MEMORY_VALUES", 2 * ROWS)
+    assert is_large(path)
+    assert not is_large(path, ["row"])
 
 
 def test_processes_share_their_position_too(path):
@@ -229,25 +276,39 @@ def test_broken_and_unsuitable_files(tmp_path, path):
         ParquetStream(tmp_path / "none.parquet")
 
 
-def peak_memory(path) -> float:
-    """Return the largest memory of a survey and an epoch above the imports, in MB."""
+READ = """
+    stream = ParquetStream(path, 512, standardise=True, buffer_rows=2**15)
+    rows = sum(len(batch) for batch in stream)
+    assert rows == len(stream) * 512
+"""
+TRAIN = """
+    stream = ParquetStream(path, 512, standardise=True)
+    settings = bnaf.TrainingSettings(steps=STEPS)
+    model = bnaf.Model.fit(stream, settings=settings, progress=False)
+    assert model.record["steps"] == STEPS
+    assert model.log_prob(torch.zeros(5, 6)).isfinite().all()
+"""
+
+
+def peak_memory(path, work) -> float:
+    """Return the largest memory of some work above the imports, in MB."""
     code = f"""
-        import pathlib, resource, psutil
-        import pyarrow.parquet
-        from bnaf.data.streams import ParquetStream
-        before = psutil.Process().memory_info().rss
-        stream = ParquetStream({str(path)!r}, 512, standardise=True, buffer_rows=2**15)
-        rows = sum(len(batch) for batch in stream)
-        assert rows == len(stream) * 512
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        status = pathlib.Path("/proc/self/status")
-        if status.exists():  # Linux: the former counts what the parent held, too
-            peak = int(status.read_text().split("VmHWM:")[1].split()[0]) * 1024
-        print((peak - before) / 1e6)
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True
-    )
+import pathlib, resource, psutil
+import pyarrow.parquet, torch
+import bnaf, bnaf.training.job
+from bnaf.data.streams import ParquetStream
+torch.set_num_threads(1)
+path = {str(path)!r}
+before = psutil.Process().memory_info().rss
+{textwrap.dedent(work)}
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+status = pathlib.Path("/proc/self/status")
+if status.exists():  # Linux: the former counts what the parent held, too
+    peak = int(status.read_text().split("VmHWM:")[1].split()[0]) * 1024
+print((peak - before) / 1e6)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     return float(done.stdout)
 
 
@@ -266,12 +327,44 @@ def test_memory_stays_flat_as_the_file_grows(tmp_path, group):
     peaks = []
     for rows in (300_000, 1_000_000):
         write_large(tmp_path / "t.parquet", rows, group)
-        peaks.append(peak_memory(tmp_path / "t.parquet"))
+        peaks.append(peak_memory(tmp_path / "t.parquet", READ))
     assert peaks[1] - peaks[0] < 22  # the rows themselves grow by 34 MB
     assert peaks[1] < 200
+
+
+def test_memory_stays_flat_while_training(tmp_path):
+    peaks = []
+    for rows in (300_000, 1_000_000):
+        write_large(tmp_path / "t.parquet", rows, 50_000)
+        peaks.append(peak_memory(tmp_path / "t.parquet", TRAIN.replace("STEPS", "100")))
+    assert peaks[1] - peaks[0] < 22
+    assert peaks[1] < 400
 
 
 @pytest.mark.slow
 def test_ten_million_rows_take_no_more(tmp_path):
     write_large(tmp_path / "t.parquet", 10_000_000, 1_000_000)
-    assert peak_memory(tmp_path / "t.parquet") < 300  # of 1,500 that a fit may take
+    assert peak_memory(tmp_path / "t.parquet", READ) < 300
+    assert peak_memory(tmp_path / "t.parquet", TRAIN.replace("STEPS", "400")) < 600  # of 1,500
+
+
+@pytest.mark.slow
+def test_the_command_line_trains_on_ten_million_rows(tmp_path):
+    write_large(tmp_path / "t.parquet", 10_000_000, 1_000_000)
+    command = [
+        *("fit", str(tmp_path / "t.parquet"), "--out", str(tmp_path / "m.safetensors")),
+        *("--steps", "300", "--quiet"),
+    ]
+    work = f"""
+    import sys
+    import bnaf.cli.app
+    before = psutil.Process().memory_info().rss
+    sys.argv = ["bnaf", *{command!r}]
+    sys.stdout, shown = sys.stderr, sys.stdout
+    try:
+        bnaf.cli.app.main()
+    except SystemExit as end:
+        assert not end.code
+    sys.stdout = shown
+    """
+    assert peak_memory(tmp_path / "t.parquet", work) < 1500

@@ -20,7 +20,7 @@ def run(*command: str | Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("schedule", ["cosine", "plateau"])
+@pytest.mark.parametrize("schedule", ["cosine", "plateau", "stream"])
 def test_a_run_killed_at_any_moment_ends_with_the_same_bits(tmp_path, schedule):
     report = json.loads(run(RUNS, "kill", tmp_path, schedule, "1").splitlines()[-1])
     assert report.keys() == set(SIGNALS)

@@ -14,10 +14,13 @@ import traceback
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 
 import bnaf
 import bnaf.training.job
+from bnaf.data.streams import ParquetStream
 from bnaf.training.checkpoints import read_checkpoint
 
 STEPS = 400
@@ -41,13 +44,18 @@ def resumable(folder: Path, schedule: str) -> None:
         steps=STEPS,
         batch=64,
         evaluate_every=7,
-        schedule=schedule,
+        schedule="plateau" if schedule == "plateau" else "cosine",
         **(plateau if schedule == "plateau" else {}),
     )
     flow, rows = make_flow(), make_rows(1500)
+    source = rows[:1300]
+    if schedule == "stream":
+        place = folder.parent / "rows.parquet"
+        how = {"buffer_rows": 200, "dequantise": ["b"], "standardise": True, "warn": False}
+        source = ParquetStream(place, 64, **how)
     record = bnaf.fit(
         flow,
-        rows[:1300],
+        source,
         valid=rows[1300:],
         settings=settings,
         checkpoint=folder / "run.safetensors",
@@ -62,6 +70,12 @@ def resumable(folder: Path, schedule: str) -> None:
             "best_step": record.best_step,
         }
         (folder / "result.json").write_text(json.dumps(result))
+
+
+def write_rows(path: Path) -> None:
+    rows = make_rows(1300, torch.float64).numpy().round(1)
+    table = pa.table({"a": rows[:, 0], "b": rows[:, 1]})
+    pq.write_table(table, path, row_group_size=150)
 
 
 def fork(function, *arguments) -> int:
@@ -80,6 +94,8 @@ def fork(function, *arguments) -> int:
 
 def kill(folder: Path, schedule: str, seed: int) -> None:
     """Run once in peace, and once more for each signal, killed at random moments and resumed."""
+    if schedule == "stream":
+        fork_and_wait(write_rows, folder / "rows.parquet")
     peace = folder / "peace"
     peace.mkdir()
     fork_and_wait(resumable, peace, schedule)

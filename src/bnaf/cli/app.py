@@ -6,7 +6,7 @@ import typer
 from typer.core import TyperGroup
 
 from bnaf import __version__
-from bnaf.cli import compare, data, fit, info, plot, report, reproduce, sample, score
+from bnaf.cli import compare, data, fit, info, options, plot, report, reproduce, sample, score
 from bnaf.cli.messages import plain_errors, plain_warnings
 
 EXAMPLES = """Examples:
@@ -27,7 +27,8 @@ class Commands(TyperGroup):
     """Group whose commands end with a line and an exit code, not with a traceback."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Take ``--debug`` wherever it stands."""
+        """Take ``--debug`` wherever it stands, and ``--dequantise`` without names."""
+        args = options.name_ties(args)
         if "--debug" in args:
             args = ["--debug", *(word for word in args if word != "--debug")]
         return super().parse_args(ctx, args)

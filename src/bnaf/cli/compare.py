@@ -39,7 +39,7 @@ def compare(
     seed: options.Seed = None,
     drop_missing: options.DropMissing = False,
     drop_constant: options.DropConstant = False,
-    dequantise: options.Dequantise = False,
+    dequantise: options.Dequantise = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
     *,
@@ -56,7 +56,7 @@ def compare(
     how = reading | {
         "columns": options.split_names(columns),
         "drop_missing": drop_missing,
-        "dequantise": dequantise,
+        "dequantise": options.noisy(dequantise),
         "seed": settings.seed,
     }
     comparison = compare_densities(

@@ -1,22 +1,77 @@
 """``bnaf data``: the data sets that are known by name."""
 
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Argument, Option
+
 from bnaf.cli import options
-from bnaf.cli.screen import show_json, show_table
-from bnaf.data.known import known_data
+from bnaf.cli.files import check_new
+from bnaf.cli.screen import show_json, show_lines, show_table
+from bnaf.data.known import known_data, prepare_known
+from bnaf.data.writing import write_table
 
 EXAMPLES = """Examples:
 
 bnaf data
 
-bnaf data --json
+bnaf data iris --out iris.csv
+
+bnaf data power --data downloads --out power.parquet   (also power.valid.parquet and .test)
 """
 
 
-def data(as_json: options.Json = False) -> None:
-    """List the known data sets, and where each comes from."""
+def complete_name(incomplete: str) -> list[str]:
+    """Return the names of data sets that begin so, for the shell."""
+    return [known.name for known in known_data() if known.name.startswith(incomplete)]
+
+
+def data(
+    name: Annotated[
+        str | None, Argument(help="Table to prepare.", autocompletion=complete_name)
+    ] = None,
+    folder: Annotated[
+        Path | None, Option("--data", metavar="DIR", help="Folder of the public files.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        Option("--out", "-o", help="File to write: .csv, .parquet or .npy; parts get names."),
+    ] = None,
+    force: options.Force = False,
+    as_json: options.Json = False,
+) -> None:
+    """List the known data sets and where each comes from, or prepare one of them."""
+    if name is None:
+        _list(folder, as_json=as_json)
+        return
+    if out is None:
+        raise typer.BadParameter("--out FILE must say where to write the rows.")
+    parts = dict(zip(("train", "valid", "test"), prepare_known(name, folder), strict=True))
+    tables = {part: table for part, table in parts.items() if table is not None}
+    paths = {part: _place(out, part) for part in tables}
+    for path in paths.values():
+        check_new(path, force=force)
+    for part, table in tables.items():
+        write_table(table, paths[part], overwrite=force)
+    facts = {
+        part: {"rows": len(table), "file": str(paths[part])} for part, table in tables.items()
+    }
+    if as_json:
+        show_json(facts)
+        return
+    show_lines(*(f"{fact['file']}: {fact['rows']:,} rows" for fact in facts.values()), beside=out)
+
+
+def _place(out: Path, part: str) -> Path:
+    """Return the file of a part: rows to train on have the name that was given."""
+    return out if part == "train" else out.with_name(f"{out.stem}.{part}{out.suffix}")
+
+
+def _list(folder: Path | None, *, as_json: bool) -> None:
     known = known_data()
     if as_json:
-        show_json([entry._asdict() for entry in known])
+        show_json([{**entry._asdict(), "found": entry.found(folder)} for entry in known])
         return
     rows = [
         [
@@ -24,8 +79,11 @@ def data(as_json: options.Json = False) -> None:
             entry.kind,
             "" if entry.rows is None else f"{entry.rows:,}",
             entry.columns,
+            *([] if folder is None else ["yes" if entry.found(folder) else ""]),
+            " and ".join(entry.files),
             entry.source,
         ]
         for entry in known
     ]
-    show_table(["name", "kind", "rows", "columns", "source"], rows)
+    found = [] if folder is None else ["found"]
+    show_table(["name", "kind", "rows", "columns", *found, "files", "source"], rows)

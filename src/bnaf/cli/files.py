@@ -2,6 +2,7 @@
 
 import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -51,7 +52,7 @@ def read_rows(
     reading: dict[str, Any],
     *,
     drop_missing: bool = False,
-    dequantise: bool = False,
+    dequantise: bool | Sequence[str] = False,
 ) -> Table:
     """Return the columns of a model from a table, given ones included.
 
@@ -62,7 +63,7 @@ def read_rows(
         path: The table.
         reading: Arguments of :func:`bnaf.read_table` that say how it is written.
         drop_missing: Whether to leave out rows with a missing or infinite value.
-        dequantise: Whether to spread values that repeat.
+        dequantise: Whether to spread values that repeat, or of which columns.
     """
     settings = model.record.get("settings")
     seed = settings.get("seed") if isinstance(settings, dict) else None

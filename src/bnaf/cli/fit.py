@@ -10,7 +10,8 @@ from bnaf.cli import options
 from bnaf.cli.files import check_new, check_output, check_streams, read_share, save_model
 from bnaf.cli.messages import INTERRUPTED, say
 from bnaf.cli.screen import number, show_json, show_lines
-from bnaf.data.tables import read_table
+from bnaf.data.streams import ParquetStream, is_large, open_stream
+from bnaf.data.tables import Table, read_table
 from bnaf.descriptions import describe
 from bnaf.model import Model
 from bnaf.training import TrainingSettings
@@ -23,7 +24,7 @@ bnaf fit sales.csv --columns price,amount --given weekday --seconds 60 --out sal
 
 bnaf fit sales.csv --test 0.2 --out sales.safetensors   (rows for bnaf report to judge by)
 
-bnaf fit big.parquet --valid 0.2 --checkpoint run.ckpt --out big.safetensors   (again to resume)
+bnaf fit big.parquet --stream --checkpoint run.ckpt --out big.safetensors   (again to resume)
 
 zcat rows.csv.gz | bnaf fit - --out - | bnaf sample - -n 100
 """
@@ -59,7 +60,8 @@ def fit(
     ] = None,
     drop_missing: options.DropMissing = False,
     drop_constant: options.DropConstant = False,
-    dequantise: options.Dequantise = False,
+    dequantise: options.Dequantise = None,
+    stream: options.Stream = None,
     force: options.Force = False,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
@@ -77,11 +79,15 @@ def fit(
     how = reading | {
         "columns": [*names, *conditions] if names else None,
         "drop_missing": drop_missing,
-        "dequantise": dequantise,
+        "dequantise": options.noisy(dequantise),
         "given": conditions,
         "seed": settings.seed,
     }
-    rows = read_table(table, **how, drop_constant=drop_constant)
+    rows: Table | ParquetStream
+    if stream or (stream is None and not conditions and not test and is_large(table, names)):
+        rows = open_stream(table, drop_constant=drop_constant, **options.streaming(how))
+    else:
+        rows = read_table(table, **how, drop_constant=drop_constant)
     model = Model.fit(
         rows,
         given=conditions,
@@ -93,7 +99,8 @@ def fit(
         **options.chosen(flow=flow),
     )
     save_model(model, out, force=force)
-    seen = len(rows) - model.record["split"]["test"]
+    count = rows.survey.rows if isinstance(rows, ParquetStream) else len(rows)
+    seen = count - model.record.get("split", {}).get("test", 0)
     _report(describe(model) | {"rows": seen, "out": str(out)}, out, as_json=as_json)
 
 

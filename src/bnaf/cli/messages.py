@@ -19,7 +19,9 @@ FAILED, FAULT, INTERRUPTED = 1, 70, 130  # 2 is wrong usage, which Typer tells
 WORDING = {
     r"drop_missing=True": "--drop-missing",
     r"drop_constant=True": "--drop-constant",
-    r"dequantise=True, or with a list of names": "--dequantise",
+    r"dequantise=True, or with a list of names": "--dequantise, or --dequantise=a,b",
+    r"dequantise expects": "--dequantise expects",
+    r"ParquetStream\(path, columns=\[\.\.\.\]\)": "with --columns, or read it with --no-stream",
     r"dequantise=True": "--dequantise",
     r"columns=\[\.\.\.\]": "--columns",
     r"delimiter=\.\.\.": "--delimiter",
@@ -27,6 +29,7 @@ WORDING = {
     r"decimal=('[^']*')": r"--decimal \1",
     r"header=False": "--no-header",
     r"overwrite=True": "--force",
+    r"give folder=\.\.\.": "give --data DIR",
     r"key=\.\.\.": "--key",
     r'format="csv"': "--format csv",
     r"call it with given=\.\.\.": "add --given column=value",

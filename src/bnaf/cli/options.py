@@ -2,15 +2,16 @@
 
 import csv
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Argument, Option
+from typer import Argument, BadParameter, Option
 
 from bnaf.registry import flow_names
 
+TIES = "*"  # stands for all columns whose values repeat
 READING, TRAINING = "How the table is written", "Training"
 
 
@@ -45,10 +46,12 @@ DropConstant = Annotated[
     bool, Option("--drop-constant", help="Leave out columns that hold one value.")
 ]
 Dequantise = Annotated[
-    bool,
+    list[str] | None,
     Option(
         "--dequantise",
-        help="Add uniform noise, as wide as the column's grid, where values repeat.",
+        metavar="[=NAMES]",
+        help="Add uniform noise, as wide as the column's grid, where values repeat; or, as "
+        "--dequantise=a,b, to these columns.",
     ),
 ]
 Delimiter = Annotated[
@@ -82,6 +85,15 @@ Steps = Annotated[
 Seed = Annotated[int | None, Option(help="Seed of all that is drawn.")]
 Force = Annotated[bool, Option("--force", "-f", help="Replace files that exist.")]
 Json = Annotated[bool, Option("--json", help="Print JSON, for programs.")]
+Stream = Annotated[
+    bool | None,
+    Option(
+        "--stream/--no-stream",
+        help="Read a Parquet file batch by batch, in little memory, or at once; by its size.",
+        rich_help_panel=READING,
+        show_default=False,
+    ),
+]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="Show no progress.")]
 
 
@@ -95,6 +107,25 @@ def split_names(names: Sequence[str] | None) -> list[str] | None:
     if not names:
         return None
     return [name.strip() for row in csv.reader(names) for name in row]
+
+
+def noisy(names: Sequence[str] | None) -> bool | list[str]:
+    """Return which columns to dequantise, as an argument of :func:`bnaf.read_table`.
+
+    Example:
+        >>> noisy(["*"]), noisy(["a,b"]), noisy(None)
+        (True, ['a', 'b'], False)
+    """
+    wanted = split_names(names)
+    return wanted == [TIES] or (wanted or False)
+
+
+def name_ties(words: Sequence[str]) -> list[str]:
+    """Return the words of a command line with ``--dequantise`` on its own made explicit.
+
+    Its names follow an equals sign, so that they are not taken for a table, nor a table for them.
+    """
+    return [f"--dequantise={TIES}" if word == "--dequantise" else word for word in words]
 
 
 def chosen(**values: Any) -> dict[str, Any]:
@@ -151,3 +182,15 @@ def _reading(
         format=format,
         key=key,
     )
+
+
+def streaming(how: Mapping[str, Any]) -> dict[str, Any]:
+    """Return of the arguments of :func:`bnaf.read_table` those that a stream takes.
+
+    Raises:
+        BadParameter: If one says how a text file is written.
+    """
+    textual = [name for name in ("delimiter", "decimal", "header", "key") if name in how]
+    if textual:
+        raise BadParameter(f"--stream reads Parquet, which has no {textual[0]}; leave one out.")
+    return dict(how)

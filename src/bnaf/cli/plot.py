@@ -11,7 +11,7 @@ from typer import Argument, Option
 from bnaf.calibration import check_calibration
 from bnaf.cli import options
 from bnaf.cli.files import check_new, check_streams, is_stream, load_model, read_rows
-from bnaf.cli.sample import _conditions as read_conditions
+from bnaf.cli.sample import read_conditions
 from bnaf.cli.screen import show_lines
 from bnaf.model import Model
 
@@ -68,7 +68,7 @@ def plot(
         str | None, Option("--image", help="png, svg or pdf, where the name does not tell.")
     ] = None,
     drop_missing: options.DropMissing = False,
-    dequantise: options.Dequantise = False,
+    dequantise: options.Dequantise = None,
     seed: options.Seed = None,
     force: options.Force = False,
     *,
@@ -91,7 +91,8 @@ def plot(
     density = load_model(model)
     part = None
     if table is not None:
-        rows = read_rows(density, table, reading, drop_missing=drop_missing, dequantise=dequantise)
+        how = {"drop_missing": drop_missing, "dequantise": options.noisy(dequantise)}
+        rows = read_rows(density, table, reading, **how)
         part = find_parts(density, rows).judged
     with plots.styled():
         figure = _draw(

@@ -45,7 +45,7 @@ def report(
         int | None, Option(min=1, help="How many of the least likely rows to show.")
     ] = None,
     drop_missing: options.DropMissing = False,
-    dequantise: options.Dequantise = False,
+    dequantise: options.Dequantise = None,
     seed: options.Seed = None,
     force: options.Force = False,
     as_json: options.Json = False,
@@ -64,7 +64,7 @@ def report(
     check_output(out, as_json=as_json)
     check_new(out, force=force)
     density = load_model(model)
-    how = {"drop_missing": drop_missing, "dequantise": dequantise}
+    how = {"drop_missing": drop_missing, "dequantise": options.noisy(dequantise)}
     found = assess(
         density,
         read_rows(density, table, reading, **how),

@@ -53,13 +53,13 @@ def sample(
     density = load_model(model)
     drawn = density.sample_table(
         count,
-        given=_conditions(given or [], density.given_columns),
+        given=read_conditions(given or [], density.given_columns),
         **options.chosen(seed=seed, outside="redraw" if redraw else None),
     )
     write_table(drawn, out, overwrite=force, format=format)
 
 
-def _conditions(pairs: Sequence[str], columns: Sequence[str]) -> Table | None:
+def read_conditions(pairs: Sequence[str], columns: Sequence[str]) -> Table | None:
     """Return one row of given columns from column=value pairs."""
     values = {}
     for pair in pairs:

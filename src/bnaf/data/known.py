@@ -1,9 +1,16 @@
 """Data sets that this library knows by name, and where each comes from."""
 
+from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+import torch
+
 from bnaf.data.energies import ENERGIES
+from bnaf.data.suite import SUITE_FILES, prepare_table
+from bnaf.data.tables import Table, TableSplit
 from bnaf.data.toy import TOY_DATA
+from bnaf.errors import SettingsError
 
 TABLES = "the preprocessed tables of Papamakarios et al. (2017): zenodo.org/records/1161203"
 
@@ -17,6 +24,7 @@ class KnownData(NamedTuple):
         rows: Number of rows, all parts together; none where they are drawn.
         columns: Number of columns as they are modelled.
         source: Where it comes from.
+        files: What it is read from, within a folder of data; none where it needs none.
     """
 
     name: str
@@ -24,14 +32,22 @@ class KnownData(NamedTuple):
     rows: int | None
     columns: int
     source: str
+    files: tuple[str, ...] = ()
+
+    def found(self, folder: Path | None) -> bool:
+        """Return whether all of its files are in a folder, if it needs any."""
+        return all(folder is not None and (folder / file).is_file() for file in self.files)
 
 
-_TABLES = (
-    KnownData("power", "table", 2_049_280, 6, f"UCI household power consumption; {TABLES}"),
-    KnownData("gas", "table", 1_052_065, 8, f"UCI gas sensors, dynamic mixtures; {TABLES}"),
-    KnownData("hepmass", "table", 525_123, 21, f"UCI HEPMASS; {TABLES}"),
-    KnownData("miniboone", "table", 36_488, 43, f"UCI MiniBooNE; {TABLES}"),
-    KnownData("bsds300", "table", 1_300_000, 63, f"patches of the Berkeley images; {TABLES}"),
+_TABLES = tuple(
+    KnownData(name, "table", rows, columns, f"{source}; {TABLES}", SUITE_FILES[name])
+    for name, rows, columns, source in (
+        ("power", 2_049_280, 6, "UCI household power consumption"),
+        ("gas", 1_052_065, 8, "UCI gas sensors, dynamic mixtures"),
+        ("hepmass", 525_123, 21, "UCI HEPMASS"),
+        ("miniboone", 36_488, 43, "UCI MiniBooNE"),
+        ("bsds300", 1_300_000, 63, "patches of the Berkeley images"),
+    )
 )
 _BUNDLED = tuple(
     KnownData(name, "table", rows, columns, f"comes with scikit-learn: sklearn.datasets.{loader}")
@@ -41,6 +57,7 @@ _BUNDLED = tuple(
         ("breast_cancer", 569, 30, "load_breast_cancer"),
         ("diabetes", 442, 10, "load_diabetes"),
         ("digits", 1_797, 64, "load_digits"),
+        ("linnerud", 20, 6, "load_linnerud"),
     )
 )
 _IMAGES = (
@@ -69,3 +86,41 @@ def known_data() -> tuple[KnownData, ...]:
         for name in ENERGIES
     )
     return (*_TABLES, *_BUNDLED, *_IMAGES, *toys, *energies)
+
+
+def prepare_known(name: str, folder: str | Path | None = None) -> TableSplit:
+    """Return a known table, prepared to be modelled.
+
+    The five tables of the literature come in the parts it uses, those that come with scikit-learn
+    as they are.
+
+    Args:
+        name: Name of a table of :func:`known_data`.
+        folder: Folder of the public files, for the five.
+
+    Raises:
+        SettingsError: If no table has that name, or it needs a folder.
+        TableError: If a file is missing or not what it should be.
+    """
+    if name in SUITE_FILES:
+        if folder is None:
+            raise SettingsError(
+                f"{name} is read from public files, {' and '.join(SUITE_FILES[name])}, got no "
+                f"folder; fetch them ({TABLES}) and give folder=...."
+            )
+        return prepare_table(name, folder)
+    if name not in (known.name for known in _BUNDLED):
+        tables = ", ".join(known.name for known in (*_TABLES, *_BUNDLED))
+        raise SettingsError(f"name must be that of a table ({tables}), got {name!r}.")
+    return TableSplit(_bundled(name))
+
+
+def _bundled(name: str) -> Table:
+    """Return a table that comes with scikit-learn; of linnerud, targets too."""
+    from sklearn import datasets
+
+    bunch = getattr(datasets, f"load_{name}")()
+    rows, names = bunch.data, [str(column) for column in bunch.feature_names]
+    if name == "linnerud":
+        rows, names = np.hstack([rows, bunch.target]), names + list(bunch.target_names)
+    return Table(torch.from_numpy(np.asarray(rows, np.float64)), tuple(names))

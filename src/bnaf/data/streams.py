@@ -1,7 +1,10 @@
 """Batches of rows from Parquet files larger than memory."""
 
+import hashlib
+import os
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,8 @@ from bnaf.data.survey import Survey, check_rows_left, survey_parquet
 from bnaf.errors import SettingsError, TableError
 
 BUFFER_ROWS, BUFFER_VALUES = 2**17, 2**23
+SUFFIXES = (".parquet", ".pq")
+MEMORY_VALUES = 2**25  # more than these of a file are better streamed than read
 
 
 class ParquetStream:
@@ -145,6 +150,35 @@ class ParquetStream:
     def set_epoch(self, epoch: int) -> None:
         """Go to the start of an epoch."""
         self._position = {"epoch": epoch, "batch": 0, "block": 0, "offset": 0}
+
+    def go_to(self, epoch: int, batch: int) -> None:
+        """Go to a batch of an epoch, the first being 0.
+
+        Row groups before it are not read, unless rows are left out for missing values: then
+        nothing but reading tells where it begins.
+        """
+        self.set_epoch(epoch)
+        if self.drop_missing:
+            for _ in islice(self, batch):
+                pass
+            return
+        block, offset = divmod(batch * self.batch_rows, self.buffer_rows)
+        self._position.update(batch=batch, block=block, offset=offset)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of what the batches depend on; of the file its footer, which tells all sizes."""
+        with self.path.open("rb") as file:
+            file.seek(-8, os.SEEK_END)
+            footer = int.from_bytes(file.read(4), "little") + 8
+            file.seek(-min(footer, self.path.stat().st_size), os.SEEK_END)
+            digest = hashlib.blake2b(file.read(), digest_size=16)
+        chosen = [self.columns, self._order(), self.drop_last, self.drop_missing, self._steps]
+        if self.standardisation is not None:
+            scales = self.standardisation
+            chosen += [scales.location.tolist(), scales.scale.tolist()]
+        digest.update(repr(chosen).encode())
+        return digest.hexdigest()
 
     def state_dict(self) -> dict[str, int]:
         """Return the position, and the settings that it holds for.
@@ -281,6 +315,67 @@ class ParquetStream:
         self.columns, self._survey = kept, found.select(kept)
         if self.warn:
             self._survey.warn(without=[self.columns[index] for index in self._steps])
+
+
+def is_large(path: str | Path, columns: Sequence[str] | None = None) -> bool:
+    """Return whether a file is Parquet, and so large that it is better streamed than read.
+
+    Args:
+        path: The file; it need not exist.
+        columns: Columns that are wanted; all by default.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in SUFFIXES or not path.is_file():
+        return False
+    with open_parquet(path) as file:
+        values: int = file.metadata.num_rows * len(column_names(file, columns))
+        return values > MEMORY_VALUES
+
+
+def open_stream(
+    path: str | Path,
+    *,
+    columns: Sequence[str] | None = None,
+    given: Sequence[str] = (),
+    drop_missing: bool = False,
+    drop_constant: bool = False,
+    dequantise: bool | Sequence[str] = False,
+    seed: int = 0,
+    format: str | None = None,
+) -> ParquetStream:
+    """Return a stream of standardised rows, for a fit, from the arguments of reading a table.
+
+    Args:
+        path: A Parquet file.
+        columns: Which columns; all by default.
+        given: Columns to condition on; a stream has none.
+        drop_missing: Whether to leave out rows with a missing or infinite value.
+        drop_constant: Whether to leave out columns that hold one value.
+        dequantise: Whether to add noise to columns with ties; or the names of columns.
+        seed: Seed of the order and of the noise.
+        format: "parquet", where the name of the file does not tell.
+
+    Raises:
+        TableError: If the file is no Parquet, or cannot be modelled.
+        SettingsError: If there are columns to condition on.
+    """
+    path = Path(path)
+    if given:
+        raise SettingsError(
+            "A stream is modelled as it is, without columns to condition on, got given="
+            f"{list(given)}; read the table at once."
+        )
+    if path.suffix.lower() not in SUFFIXES and format != "parquet":
+        raise TableError(f"Expected a Parquet file to stream, got {path.name}; read it at once.")
+    return ParquetStream(
+        path,
+        columns=columns,
+        seed=seed,
+        drop_missing=drop_missing,
+        drop_constant=drop_constant,
+        dequantise=dequantise,
+        standardise=True,
+    )
 
 
 def _fill(pieces: Iterator[np.ndarray], size: int) -> Iterator[np.ndarray]:
