@@ -91,7 +91,10 @@ def plot(
     density = load_model(model)
     part = None
     if table is not None:
-        how = {"drop_missing": drop_missing, "dequantise": options.noisy(dequantise)}
+        how: dict[str, Any] = {
+            "drop_missing": drop_missing,
+            "dequantise": options.noisy(dequantise),
+        }
         rows = read_rows(density, table, reading, **how)
         part = find_parts(density, rows).judged
     with plots.styled():

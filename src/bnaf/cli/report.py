@@ -64,7 +64,7 @@ def report(
     check_output(out, as_json=as_json)
     check_new(out, force=force)
     density = load_model(model)
-    how = {"drop_missing": drop_missing, "dequantise": options.noisy(dequantise)}
+    how: dict[str, Any] = {"drop_missing": drop_missing, "dequantise": options.noisy(dequantise)}
     found = assess(
         density,
         read_rows(density, table, reading, **how),
