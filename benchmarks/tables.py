@@ -162,12 +162,37 @@ def growth_tables() -> str:
     return "\n\n".join([make_table(headers, rows), make_table(titles, memory), describe(report)])
 
 
+def small_tables() -> str:
+    """Return the held-out log-likelihoods of small tables, the best of each in bold."""
+    report = read("small_tables")
+    titles = ("bnaf", "gaussian", "mixture", "kernel", "linear")
+    rows = []
+    for table in dict.fromkeys(r["table"] for r in report["records"]):
+        found = {r["density"]: r for r in report["records"] if r["table"] == table}
+        best = max(r["mean"] for r in found.values())
+        cells = [
+            f"{mark}{found[title]['mean']:.2f}{mark} ± {found[title]['standard_error']:.2f}"
+            if title in found
+            else ""
+            for title in titles
+            for mark in ["**" if title in found and found[title]["mean"] == best else ""]
+        ]
+        sizes = [f"{found['bnaf']['rows']:,}", f"{found['bnaf']['columns']}"]
+        rows.append(
+            [table.replace("|", "\\|"), *sizes, *cells, f"{found['bnaf']['seconds']:.1f} s"]
+        )
+    headers = ["table", "rows", "columns", "bnaf", "Gaussian", "mixture", "kernel density"]
+    headers += ["linear regression", "a fit of bnaf"]
+    return f"{make_table(headers, rows)}\n\n{describe(report)}"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "training": lambda: training_table("training"),
     "rivals-training": lambda: training_table("rivals_training"),
     "sampling": sampling_table,
     "rivals-sampling": rivals_sampling_table,
     "growth": growth_tables,
+    "small-tables": small_tables,
 }
 
 
