@@ -45,6 +45,7 @@ bench: install
 	$(BIN)/python benchmarks/sampling.py --libraries mlp bnaf --out results/sampling.json
 	$(BIN)/python benchmarks/growth.py --out results/growth.json
 	$(BIN)/python benchmarks/loop.py --out results/loop.json
+	$(BIN)/python benchmarks/small_tables.py --out results/small_tables.json
 
 bench-rivals: $(RIVALS)/installed
 	$(RIVALS)/bin/python benchmarks/rivals_training.py --out results/rivals_training.json

@@ -9,9 +9,10 @@ Beside the default flow stand a Gaussian with the full covariance of maximum lik
 of such with their number chosen by BIC, and a kernel density with its bandwidth chosen by
 cross-validation. Conditional densities stand beside a linear regression with Gaussian residuals.
 
-The recipe for small tables was chosen on other rows: Gaussians, mixtures of three, moons, a
-banana, log-normal and Student laws and a copula of 2 to 20 columns and 16 to 500 rows, and six
-made-up regressions. Nothing was chosen by what this prints.
+The recipe for small tables was chosen on other rows: Gaussians, mixtures of three, clusters in a
+line, moons, a banana, log-normal and Student laws and a copula of 2 to 20 columns and 16 to 500
+rows, and six made-up regressions. Nothing was chosen by what this prints, but that the clusters
+joined them after a first start of the weights gained nothing on iris.
 """
 
 import math
