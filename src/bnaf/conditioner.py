@@ -66,9 +66,9 @@ class Conditioner(nn.Module):
             if isinstance(module, nn.Linear):
                 module.reset_parameters()
         nn.init.normal_(self.prediction.weight, std=0.1 / math.sqrt(self.prediction.in_features))
-        nn.init.zeros_(self.prediction.bias)
-        for bias in self._biases():
-            bound = 1 / math.sqrt(bias.shape[1])
+        biases = self.prediction.bias.view(self.transforms, -1).split(self.sizes, 1)
+        for index, bias in enumerate(biases):
+            bound = 0.0 if index % 3 else 1 / math.sqrt(bias.shape[1])  # scales start at one
             bias.uniform_(-bound, bound)
 
     @torch.no_grad()
