@@ -88,12 +88,14 @@ def explain(error: Exception) -> str:
 
 def write_report(path: Path, records: list[Record], **notes: float) -> None:
     """Write the records with the machine, the command and notes, whole or not at all."""
+    import torch
+
     info = Path("/proc/cpuinfo")
     model = re.search(r"model name\s*: (.+)", info.read_text() if info.exists() else "")
     machine: Record = {
         "cpu": model[1] if model else "unknown",
         "cores": os.cpu_count(),
-        "threads": THREADS,
+        "threads": torch.get_num_threads(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         **{library: installed_version(library) for library in ("torch", "jax")},
     }

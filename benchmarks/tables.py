@@ -43,7 +43,7 @@ def describe(report: dict[str, Any]) -> str:
     packages = ", ".join(f"{name} {machine[name]}" for name in ("torch", "jax") if machine[name])
     return (
         f"`python {report['command']}`, {machine['date'][:10]}, {machine['cpu']}, "
-        f"{machine['threads']} threads, {packages}."
+        f"{machine['threads']} thread{'s' * (machine['threads'] != 1)}, {packages}."
     )
 
 
