@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from bnaf.errors import BnafError, StorageError
+
 
 @contextmanager
 def atomic_file(path: Path, *, overwrite: bool = True) -> Iterator[BinaryIO]:
@@ -35,3 +37,28 @@ def atomic_file(path: Path, *, overwrite: bool = True) -> Iterator[BinaryIO]:
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+
+
+@contextmanager
+def stored_file(
+    path: Path, *, overwrite: bool = True, error: type[BnafError] = StorageError
+) -> Iterator[BinaryIO]:
+    """Open an atomic file that tells a user what is in its way.
+
+    Args:
+        path: Where the file will be.
+        overwrite: Whether it may replace one that exists.
+        error: What to raise.
+
+    Raises:
+        StorageError: If it exists and may not be replaced, or cannot be written.
+    """
+    try:
+        with atomic_file(path, overwrite=overwrite) as file:
+            yield file
+    except FileExistsError:
+        raise error(
+            f"{path} exists, expected a new file; give another name, or overwrite=True."
+        ) from None
+    except OSError as reason:
+        raise error(f"{path} cannot be written: {reason}; check its folder.") from None

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from bnaf.blueprint import build_flow, check_tensors, plan_flow
 from bnaf.data.standardisation import Standardisation
 from bnaf.errors import BnafError, SettingsError, StorageError
-from bnaf.files import atomic_file
+from bnaf.files import stored_file
 from bnaf.flows import Flow
 from bnaf.model import Model
 from bnaf.registry import flow_name, flow_named, flow_names
@@ -64,15 +64,8 @@ def save(flow_or_model: nn.Module | Model, path: str | Path, *, overwrite: bool 
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     check_tensors(plan_flow(type(flow), flow.settings, shapes, "The flow"), shapes, "The flow")
     content = pack(tensors, {"bnaf": text, "sha256": _digest(text, tensors)})
-    try:
-        with atomic_file(Path(path), overwrite=overwrite) as file:
-            file.write(content)
-    except FileExistsError:
-        raise StorageError(
-            f"{path} exists, expected a new file; give another name, or overwrite=True."
-        ) from None
-    except OSError as error:
-        raise StorageError(f"{path} cannot be written: {error}; check its folder.") from None
+    with stored_file(Path(path), overwrite=overwrite) as file:
+        file.write(content)
 
 
 def load(

@@ -12,7 +12,7 @@ from bnaf.data.arrow import to_arrow
 from bnaf.data.sources import file_format
 from bnaf.data.tables import Table
 from bnaf.errors import TableError
-from bnaf.files import atomic_file
+from bnaf.files import stored_file
 
 WRITTEN = ("csv", "parquet", "npy")
 
@@ -52,15 +52,8 @@ def write_table(
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
         return
-    try:
-        with atomic_file(path, overwrite=overwrite) as file:
-            file.write(content)
-    except FileExistsError:
-        raise TableError(
-            f"{path} exists, expected a new file; give another name, or overwrite=True."
-        ) from None
-    except OSError as error:
-        raise TableError(f"{path} cannot be written: {error}; check its folder.") from None
+    with stored_file(path, overwrite=overwrite, error=TableError) as file:
+        file.write(content)
 
 
 def typed_columns(table: Table) -> list[np.ndarray]:

@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.rcsetup import cycler
 from matplotlib.text import Text
 
-from bnaf.errors import SettingsError, StorageError
-from bnaf.files import atomic_file
+from bnaf.errors import SettingsError
+from bnaf.files import stored_file
 
 INK = "#1b2733"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -151,12 +151,5 @@ def write_figure(
     """
     path = Path(path)
     content = encode_figure(figure, check_format(path, format))
-    try:
-        with atomic_file(path, overwrite=overwrite) as file:
-            file.write(content)
-    except FileExistsError:
-        raise StorageError(
-            f"{path} exists, expected a new file; give another name, or overwrite=True."
-        ) from None
-    except OSError as error:
-        raise StorageError(f"{path} cannot be written: {error}; check its folder.") from None
+    with stored_file(path, overwrite=overwrite) as file:
+        file.write(content)

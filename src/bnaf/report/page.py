@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 from bnaf import __version__
 from bnaf.descriptions import describe
-from bnaf.errors import StorageError
-from bnaf.files import atomic_file
+from bnaf.files import stored_file
 from bnaf.report.assessment import Assessment, Standing
 from bnaf.report.figures import draw_figures, paired_columns
 from bnaf.report.words import clean, number, say_fit, say_gain, say_judged, say_memory, say_rows
@@ -99,15 +98,8 @@ def write_report(
         sys.stdout.buffer.write(render())
         sys.stdout.buffer.flush()
         return
-    try:
-        with atomic_file(Path(path), overwrite=overwrite) as file:
-            file.write(render())
-    except FileExistsError:
-        raise StorageError(
-            f"{path} exists, expected a new file; give another name, or overwrite=True."
-        ) from None
-    except OSError as error:
-        raise StorageError(f"{path} cannot be written: {error}; check its folder.") from None
+    with stored_file(Path(path), overwrite=overwrite) as file:
+        file.write(render())
 
 
 def _names(table_name: str, model_name: str) -> dict[str, str]:
