@@ -6,10 +6,12 @@ The text between ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` is replaced.
 """
 
 import json
+import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 from shared import NETWORKS, Record
@@ -23,6 +25,12 @@ TITLES = {
     "pyro": "Pyro",
     "flowjax": "FlowJAX (XLA)",
     "zuko": "zuko NAF",
+}
+QUALITY_TITLES = {
+    "bnaf": "bnaf",
+    "bnaf paper": "bnaf, the paper's settings",
+    "NSF": "zuko NSF",
+    "MAF": "zuko MAF",
 }
 
 
@@ -186,6 +194,46 @@ def small_tables() -> str:
     return f"{make_table(headers, rows)}\n\n{describe(report)}"
 
 
+def show_quality(records: Sequence[Record], best: float) -> str:
+    """Return the mean test log-likelihood over seeds, how it spreads, weights and steps."""
+    tests = [r["test"] for r in records]
+    text = f"{mean(tests):.2f}"
+    text = f"**{text}**" if mean(tests) == best else text
+    spread = stdev(tests) if len(tests) > 1 else records[0]["standard_error"]
+    text += f" ± {spread:.2f}" + f" ({len(tests)} seeds)" * (len(tests) > 1)
+    steps = mean(r["steps"] for r in records)
+    return f"{text}; {records[0]['weights']:,} weights, {steps:,.0f} steps"
+
+
+def choose_rate(records: Sequence[Record]) -> dict[str, list[Record]]:
+    """Return the runs of each contestant; of learning rates, those of the best by validation."""
+    runs: dict[str, list[Record]] = {}
+    for library in dict.fromkeys(r["library"] for r in records):
+        found = [r for r in records if r["library"] == library and r["failure"] is None]
+        title = library if library.startswith("bnaf") else library.split()[0]
+        valid = max((r["valid"] for r in runs.get(title, [])), default=-math.inf)
+        if found and max(r["valid"] for r in found) > valid:
+            runs[title] = found
+    return runs
+
+
+def quality_table() -> str:
+    """Return test log-likelihoods after equal time, the best of each table in bold."""
+    report = read("quality")
+    by_table = {
+        table: choose_rate([r for r in report["records"] if r["table"] == table])
+        for table in dict.fromkeys(r["table"] for r in report["records"])
+    }
+    titles = [*dict.fromkeys(title for runs in by_table.values() for title in runs)]
+    rows = []
+    for table, runs in by_table.items():
+        best = max(mean(r["test"] for r in records) for records in runs.values())
+        cells = [show_quality(runs[title], best) if title in runs else "–" for title in titles]
+        rows.append([table, *cells])
+    headers = ["table", *(QUALITY_TITLES[title] for title in titles)]
+    return f"{make_table(headers, rows)}\n\n{describe(report)}"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "training": lambda: training_table("training"),
     "rivals-training": lambda: training_table("rivals_training"),
@@ -193,6 +241,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "rivals-sampling": rivals_sampling_table,
     "growth": growth_tables,
     "small-tables": small_tables,
+    "quality": quality_table,
 }
 
 

@@ -35,6 +35,10 @@ def small_flow(context_features=0, **settings):
     )
 
 
+def square(x):
+    return (x**2).sum(-1)
+
+
 def banana(count, seed=0):
     rows = torch.randn(count, 2, generator=torch.Generator().manual_seed(seed))
     return torch.stack([rows[:, 0], rows[:, 0].square() - 1 + 0.3 * rows[:, 1]], 1)
@@ -129,6 +133,21 @@ def test_reverse_kl_reaches_a_known_law():
     record = fit(flow, objective=objective, settings=TrainingSettings(steps=300), progress=False)
     assert -0.02 < record.loss < 0.05  # the divergence itself, as the law is normalised
     assert flow().sample((5000,)).mean(0).sub(law.mean).abs().max() < 0.1
+
+
+def test_an_annealed_energy_grows_with_the_steps_it_is_trained():
+    flow = small_flow(direction="sampling")
+    plain, annealed = ReverseKL(flow, square), ReverseKL(flow, square, anneal=9)
+    rows = torch.randn(50, 2)
+    with torch.no_grad():
+        energies = square(flow().transform.inv(rows))
+        missing = [((plain(rows) - annealed(rows)) / energies.mean()).item() for _ in range(12)]
+        assert missing == pytest.approx([0.9 - 0.1 * min(step, 9) for step in range(12)], abs=1e-5)
+        assert torch.equal(
+            ReverseKL(flow, square, anneal=9).eval().losses(rows, None), plain.losses(rows, None)
+        )
+    with pytest.raises(SettingsError, match="anneal must be a whole number of at least 0, got -1"):
+        ReverseKL(flow, square, anneal=-1)
 
 
 def test_an_energy_must_give_one_number_per_row():
@@ -290,6 +309,28 @@ def test_ctrl_c_ends_a_run_that_can_go_on(tmp_path, step):
     assert best == pytest.approx(min(entry.valid for entry in first.history), abs=1e-5)
     again = quietly(two, rows, **options, **kept)
     assert [entry.valid for entry in again.history] == [entry.valid for entry in whole.history]
+    assert torch.equal(weights_of(one), weights_of(two))
+
+
+def test_an_annealed_run_goes_on_where_it_stood(tmp_path):
+    def press_after(count):
+        def energy(x):
+            calls.append(x)
+            if len(calls) == count:
+                os.kill(os.getpid(), signal.SIGINT)
+            return square(x)
+
+        calls = []
+        return energy
+
+    one, two = same_start(lambda: small_flow(direction="sampling"), 2)
+    kept = {"settings": TrainingSettings(steps=40, batch=50), "checkpoint": tmp_path / "run"}
+    for flow, energies in ((one, [square]), (two, [press_after(13), square])):
+        for energy in energies:
+            objective = ReverseKL(flow, energy, anneal=30)
+            record = fit(flow, objective=objective, progress=False, **kept)
+        (tmp_path / "run").unlink()
+        assert record.steps == 40
     assert torch.equal(weights_of(one), weights_of(two))
 
 

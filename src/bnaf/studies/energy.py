@@ -20,8 +20,8 @@ class EnergyStudy(Study):
     truth_title = "Target"
     remark_title = "mass of each mode (true mass)"
 
-    def objective(self, name: str, flow: Flow) -> Objective:
-        return ReverseKL(flow, energy_named(name))
+    def objective(self, name: str, flow: Flow, **settings: int) -> Objective:
+        return ReverseKL(flow, energy_named(name), **settings)
 
     def draw(self, name: str, rows: int, generator: Generator) -> Tensor:
         return torch.randn(rows, 2, generator=generator, dtype=torch.float64)

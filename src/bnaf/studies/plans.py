@@ -1,8 +1,9 @@
 """What a study runs, read from its files: ``settings/<study>/<name>.toml``.
 
 A file holds the paper's ``claim`` and one table for every flow that is compared: its settings,
-those of its training, its seeds, the target where there is one, and under ``reasons`` why a
-setting is not the paper's. ``"none"`` stands for Python's None, which TOML has no word for.
+those of its training and of its objective, its seeds, the target where there is one, and under
+``reasons`` why a setting is not the paper's. ``"none"`` stands for Python's None, which TOML has
+no word for.
 """
 
 import hashlib
@@ -36,6 +37,7 @@ class Variant:
         target: Excess loss that its mean over seeds is to stay below, in nats; if there is one.
         settings: Arguments of the flow.
         training: Arguments of the training settings.
+        objective: Arguments of the objective: numbers of steps.
         reasons: Why it departs from the paper, by setting.
     """
 
@@ -46,6 +48,7 @@ class Variant:
     target: float | None
     settings: dict[str, Any]
     training: dict[str, Any]
+    objective: dict[str, int]
     reasons: dict[str, str]
 
 
@@ -90,6 +93,13 @@ class Run:
         settings = TrainingSettings(**self.variant.training, seed=self.seed)
         return replace(settings, steps=self.steps) if self.steps else settings
 
+    @property
+    def objective(self) -> dict[str, int]:
+        """Arguments of the objective; what is annealed takes at most a tenth of the steps."""
+        most = (self.training.steps or 0) // 10
+        settings = self.variant.objective
+        return {name: min(value, most) for name, value in settings.items()}
+
     def build(self) -> Flow:
         """Return the flow, with initial weights that follow from the seed."""
         with torch.random.fork_rng(devices=[]):
@@ -115,6 +125,7 @@ class Run:
         """Name of its files, with a digest of all settings: others are another run."""
         variant = self.variant
         facts = [variant.flow, variant.settings, self.training.as_dict(), self.test_rows]
+        facts += [self.objective] if self.objective else []
         digest = hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=4)
         experiment = self.experiment
         names = (experiment.study, experiment.name, variant.name, str(self.seed))
@@ -155,6 +166,7 @@ def _read_variant(name: str, table: dict[str, Any]) -> Variant:
         target=table.get("target"),
         settings=_without_none(table.get("settings", {})),
         training=_without_none(table["training"]),
+        objective=table.get("objective", {}),
         reasons=table.get("reasons", {}),
     )
 

@@ -37,7 +37,7 @@ class Study(ABC):
     """What tables call that which is measured beside the loss."""
 
     @abstractmethod
-    def objective(self, name: str, flow: Flow) -> Objective:
+    def objective(self, name: str, flow: Flow, **settings: int) -> Objective:
         """Return what is minimised."""
 
     @abstractmethod
@@ -80,7 +80,7 @@ class Study(ABC):
         return fit(
             flow,
             rows,
-            objective=self.objective(name, flow),
+            objective=self.objective(name, flow, **run.objective),
             settings=settings,
             checkpoint=checkpoint,
             progress=progress,

@@ -21,8 +21,8 @@ class ToyStudy(Study):
     truth_title = "Data"
     remark_title = "missing mass"
 
-    def objective(self, name: str, flow: Flow) -> Objective:
-        return MaximumLikelihood(flow)
+    def objective(self, name: str, flow: Flow, **settings: int) -> Objective:
+        return MaximumLikelihood(flow, **settings)
 
     def draw(self, name: str, rows: int, generator: Generator) -> Tensor:
         return toy_named(name).draw(rows, generator, dtype=torch.float64)

@@ -4,11 +4,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from bnaf.checks import whole
 from bnaf.errors import ShapeError
 from bnaf.flows import Flow
+
+FLAT = 0.1  # share of an energy that the first step feels, where it is annealed
 
 
 class Objective(nn.Module, ABC):
@@ -87,15 +91,28 @@ class ReverseKL(Objective):
     so where it gets no rows. Build the flow with ``direction="sampling"``, whose draws are
     closed-form.
 
+    A flow that gives up a mode early rarely finds it again, because it draws nothing there. With
+    ``anneal`` the energy starts flat, at a tenth of itself, and grows to all of itself over that
+    many steps; losses that are evaluated, not trained on, always have all of it.
+
     Args:
         flow: What is trained.
         energy: The function U, from rows to one number each; a module's parameters are trained
             too, unless they are frozen.
+        anneal: Steps over which the energy grows; 0 for none.
+
+    Raises:
+        SettingsError: If ``anneal`` is not a whole number of at least 0.
     """
 
-    def __init__(self, flow: Flow, energy: Callable[[Tensor], Tensor]) -> None:
+    steps: Tensor
+
+    def __init__(self, flow: Flow, energy: Callable[[Tensor], Tensor], *, anneal: int = 0) -> None:
         super().__init__(flow)
         self.energy = energy
+        self.anneal = whole("anneal", anneal, least=0)
+        if anneal:  # kept with the weights, so that a run that goes on knows where it stood
+            self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
 
     def losses(
         self,
@@ -110,5 +127,13 @@ class ReverseKL(Objective):
                 f"energy must return one number per row, shape {tuple(x.shape[:-1])}, "
                 f"got shape {tuple(energies.shape)}."
             )
+        if self.training and self.anneal:
+            energies = energies * self._share()
         losses: Tensor = law.base.log_prob(rows) - log_det + energies
         return losses
+
+    def _share(self) -> Float[Tensor, ""]:
+        """Return how much of the energy this step feels, and count the step."""
+        share = (FLAT + (1 - FLAT) * self.steps / self.anneal).clamp(max=1)
+        self.steps += 1
+        return share
