@@ -79,6 +79,7 @@ def make_record(
         "weights": flow.parameter_count,
         "settings": flow.settings,
         "training": training.settings,
+        "objective": run.objective,
         "skipped_steps": training.skipped,
         "seconds": training.seconds,
         "threads": torch.get_num_threads(),
