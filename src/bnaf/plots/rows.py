@@ -121,11 +121,11 @@ def _label(axes: np.ndarray, names: Sequence[str]) -> None:
     for row, panels in enumerate(axes):
         for column, panel in enumerate(panels):
             panel.locator_params(nbins=3, axis="x")
-            panel.tick_params(labelsize=7, labelbottom=row == len(names) - 1)
+            panel.tick_params(labelsize=8, labelbottom=row == len(names) - 1)
             if row != column:
                 panel.locator_params(nbins=3, axis="y")
                 panel.tick_params(labelleft=column == 0)
-    show_legend(axes[0, 0], fontsize=7, **ABOVE)
+    show_legend(axes[0, 0], fontsize=8, **ABOVE)
     axes[0, 0].figure.align_ylabels(axes[:, 0])
 
 
