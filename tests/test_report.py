@@ -353,4 +353,6 @@ def test_a_row_out_of_reach_does_not_break_the_page(table):
     )  # its range is bounded, its density -inf beyond
     found = assess(model, table.take(torch.arange(30)))
     assert found.standing.model[0] == -math.inf
-    assert "−∞" in render_report(found)
+    page = render_report(found)
+    assert "−∞" in page
+    assert 'data-value="-Infinity"' in page
