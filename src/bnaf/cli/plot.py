@@ -42,7 +42,7 @@ class Kind(StrEnum):
     scores = "scores"
 
 
-USED = {  # what each is drawn from, beside the model
+USED: dict[Kind, tuple[str, ...]] = {  # what each is drawn from, beside the model
     Kind.density: ("--columns", "--given"),
     Kind.pairs: ("a table", "--columns"),
     Kind.training: (),
