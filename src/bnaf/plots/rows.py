@@ -114,14 +114,14 @@ def _plot_histograms(
 
 def _label(axes: np.ndarray, names: Sequence[str]) -> None:
     """Name the columns at the left and below; ticks stand there alone."""
-    longest = max(8, 60 // len(names))
+    longest = max(8, 48 // len(names))
     for index, name in enumerate(names):
         set_labels(axes[index, 0], y=plain_name(name, longest))
         set_labels(axes[-1, index], x=plain_name(name, longest))
     for row, panels in enumerate(axes):
         for column, panel in enumerate(panels):
             panel.locator_params(nbins=3, axis="x")
-            panel.tick_params(labelsize=8, labelbottom=row == len(names) - 1)
+            panel.tick_params(labelsize=7, labelbottom=row == len(names) - 1)
             if row != column:
                 panel.locator_params(nbins=3, axis="y")
                 panel.tick_params(labelleft=column == 0)
