@@ -122,7 +122,7 @@ def fit_table(arguments: argparse.Namespace) -> None:
     found = assess(model, table)
     names = {"table_name": "cancer.csv", "model_name": "cancer.safetensors"}
     write_report(found, out / "cancer.html", overwrite=True, **names)
-    print(f"  calibration: {found.verdict.title.lower()}. {found.verdict.text}")
+    print(f"  calibration: {found.verdict.sentence}")
 
 
 def main() -> None:

@@ -1,5 +1,7 @@
 """Calibration: uniform where the model is right, found where it is wrong."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -81,7 +83,10 @@ def test_a_column_that_is_off_is_named():
     check = check_calibration(model, shifted)
     verdict = check.judge()
     assert verdict.grade == "large"
-    assert "column b" in verdict.text
+    assert re.search(r"^Found in \d+ of 7 tests: .*column b", verdict.text)
+    assert f"chance alone stays below {check.smallest_gap:.1%}" in verdict.text
+    assert verdict.meaning.startswith("Take probabilities of these columns")
+    assert verdict.sentence == f"miscalibrated. {verdict.text} {verdict.meaning}"
     tests = {test.name: test for test in check.columns}
     assert tests["b"].p_value < 1e-6
     assert tests["a"].p_value > 0.05
@@ -103,7 +108,9 @@ def test_relations_that_are_off_are_found_where_columns_are_right():
     check = check_calibration(model, tight)
     assert min(test.p_value for test in check.columns) > 0.05
     assert check.whole_row[-1].p_value < 1e-6
-    assert "how far out whole rows lie" in check.judge().text
+    verdict = check.judge()
+    assert "nearer the centre than the model says" in verdict.text
+    assert verdict.meaning.startswith("No column by itself is off")
 
 
 def test_a_small_gap_among_many_rows_is_called_small():
@@ -113,6 +120,7 @@ def test_a_small_gap_among_many_rows_is_called_small():
     check = check_calibration(model, shifted)
     assert check.whole_row[0].gap == pytest.approx(0.028, abs=0.01)
     assert check.judge().grade == "small"
+    assert re.search(r"Found in \d of 3 tests: column a\. At worst", check.judge().text)
 
 
 def test_gap_and_p_value_are_those_of_kolmogorov_and_smirnov():

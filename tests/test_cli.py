@@ -352,6 +352,9 @@ def test_plot_draws_each_kind(folder, tmp_path, monkeypatch, kind, model, more):
     [
         (["pairs", "m.safetensors", "--out", "f.png"], 2, "pairs needs a table"),
         (["painting", "m.safetensors", "--out", "f.png"], 2, "density"),
+        (["training", "m.safetensors", "t.csv", "--out", "f.png"], 2, "training takes no table"),
+        (["scores", "m.safetensors", "t.csv", "-c", "a", "--out", "f.png"], 2, "no --columns"),
+        (["pairs", "c.safetensors", "t.csv", "-g", "b=1", "--out", "f.png"], 2, "no --given"),
         (["density", "m.safetensors", "--out", "f.gif"], 1, "written as png, svg, pdf, got 'gif'"),
         (["density", "m.safetensors", "-c", "a", "--out", "f.png"], 1, "two of a, b, k, got a"),
         (["density", "c.safetensors", "--out", "f.png"], 1, "add --given column=value"),

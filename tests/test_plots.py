@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from cases import randomise
+from PIL import Image
 from scipy.stats import norm
 
 import bnaf
@@ -132,6 +133,11 @@ def test_density_expects_two_columns_of_the_model(axes, columns):
         plots.plot_density(axes, model_of(*NAMES), columns)
 
 
+def test_a_density_of_two_columns_expects_two(axes):
+    with pytest.raises(bnaf.SettingsError, match="got one of a; a pair plot draws its histogram"):
+        plots.plot_density(axes, model_of("a"))
+
+
 def test_pairs_show_data_below_the_diagonal_and_samples_above(fitted):
     model, table = fitted
     grid = plots.new_figure(4, 4).subplots(2, 2)
@@ -246,6 +252,17 @@ def test_a_figure_is_overwritten_only_on_request(tmp_path, axes):
     plots.write_figure(axes.figure, path, overwrite=True)
     assert path.read_bytes() != before
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_png_of_few_colours_is_smaller(tmp_path, axes):
+    axes.imshow(np.random.default_rng(0).random((40, 40)))
+    for name, colours in (("many.png", None), ("few.png", 16), ("few.svg", 16)):
+        plots.write_figure(axes.figure, tmp_path / name, colours=colours)
+    with Image.open(tmp_path / "many.png") as many, Image.open(tmp_path / "few.png") as few:
+        assert few.size == many.size
+        assert len(few.getcolors()) <= 16
+    assert (tmp_path / "few.png").stat().st_size < (tmp_path / "many.png").stat().st_size
+    assert (tmp_path / "few.svg").read_text().startswith("<?xml")
 
 
 @pytest.mark.parametrize("name", ["f.gif", "f", "f.html"])

@@ -197,10 +197,21 @@ def test_what_is_unlikely_about_a_row_is_said(model, table):
     assert least["new", 4].why == "b: above more than 99.9% of samples"
 
 
+def test_a_long_or_hostile_name_leaves_sentences_readable():
+    table = table_of(("a\x00" * 150, "b"), rows=60)
+    found = assess(fit(table, test=0.5), Table(table.rows + 500, table.columns))
+    assert re.search(r"column a�a.{,26}…", found.verdict.text)
+    assert {row.why[-11:] for row in found.least} == {" of samples"}
+
+
 CARE = {
     "constant": (lambda rows: rows[:, 1].fill_(3.0), "b", "One value in all rows."),
     "ties": (lambda rows: rows[:, 1].clamp_(0, 1).round_(), "b", "2 distinct values"),
-    "far": (lambda rows: rows[5, 2].fill_(1e5), "c", "1 rows lie more than 10 deviations"),
+    "far": (
+        lambda rows: rows[5, 2].fill_(1e5),
+        "c",
+        "more than 10 deviations from the mean, in 1 of 400",
+    ),
     "same": (lambda rows: rows[:, 2].copy_(-2 * rows[:, 0]), "c", "Correlation 1.00000 with a"),
 }
 
@@ -353,4 +364,6 @@ def test_a_row_out_of_reach_does_not_break_the_page(table):
     )  # its range is bounded, its density -inf beyond
     found = assess(model, table.take(torch.arange(30)))
     assert found.standing.model[0] == -math.inf
-    assert "−∞" in render_report(found)
+    page = render_report(found)
+    assert "−∞" in page
+    assert 'data-value="-Infinity"' in page

@@ -58,11 +58,24 @@ class Calibration:
 
 
 class Verdict(NamedTuple):
-    """What the tests say: the gap found is "none", "small" or "large"; and why, in plain words."""
+    """What the tests say, in plain words.
+
+    Args:
+        grade: The gap found is "none", "small" or "large".
+        title: The verdict.
+        text: Where it was found, and how large it is.
+        meaning: What that means for probabilities of the model; empty where none was found.
+    """
 
     grade: str
     title: str
     text: str
+    meaning: str
+
+    @property
+    def sentence(self) -> str:
+        """All of it in a line."""
+        return f"{self.title.lower()}. {self.text} {self.meaning}".rstrip()
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,17 +115,30 @@ class CalibrationCheck:
                 "No miscalibration found",
                 f"The {self.rows:,} rows fall where the model says they do, as far as so many can "
                 f"tell: a gap above {self.smallest_gap:.1%} would have been noticed.",
+                "",
             )
         worst = max(found, key=lambda test: test.gap)
-        among = ", ".join(_plain(test, self.columns) for test in found[:3])
-        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+        named = sorted(found, key=lambda test: test not in self.columns)  # what has a name first
+        places = list(dict.fromkeys(_plain(test, self.columns) for test in named))
+        more = f" and {len(places) - 3} more" if len(places) > 3 else ""
         said = (
-            f"Found in {among}{more}. At worst the share of rows up to some value differs from "
-            f"what the model says by {worst.gap:.1%}"
+            f"Found in {len(found)} of {len(self.tests)} tests: {', '.join(places[:3])}{more}. At "
+            "worst the share of rows up to some value differs from what the model says by "
+            f"{worst.gap:.1%}; chance alone stays below {self.smallest_gap:.1%}."
         )
         if worst.gap < SMALL_GAP:
-            return Verdict("small", "Slightly off", f"{said}: more than chance, but little.")
-        return Verdict("large", "Miscalibrated", f"{said}. Take its probabilities with care.")
+            return Verdict("small", "Slightly off", said, "More than chance, but little.")
+        return Verdict("large", "Miscalibrated", said, self._meaning(found))
+
+    def _meaning(self, found: Sequence[Calibration]) -> str:
+        if len(self.columns) == 1:
+            return "Take its probabilities with care."
+        if not any(test in self.columns for test in found):
+            return (
+                "No column by itself is off, but how they go together: take probabilities of "
+                "several columns at once with care."
+            )
+        return "Take probabilities of these columns, and of rows as a whole, with care."
 
 
 def check_calibration(
@@ -241,8 +267,11 @@ def _adjust(tests: Sequence[Calibration]) -> list[Calibration]:
 
 
 def _plain(test: Calibration, columns: Sequence[Calibration]) -> str:
+    if len(columns) == 1:  # its noise says the same
+        return f"column {columns[0].name}"
     if test in columns:
         return f"column {test.name}"
     if test.name == RADIUS:
-        return "how far out whole rows lie"
+        side = "further out" if test.values.mean() > 0.5 else "nearer the centre"
+        return f"how far out whole rows lie ({side} than the model says)"
     return f"relations between columns ({test.name})"

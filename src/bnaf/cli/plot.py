@@ -42,7 +42,13 @@ class Kind(StrEnum):
     scores = "scores"
 
 
-WITHOUT_TABLE = (Kind.density, Kind.training)
+USED: dict[Kind, tuple[str, ...]] = {  # what each is drawn from, beside the model
+    Kind.density: ("--columns", "--given"),
+    Kind.pairs: ("a table", "--columns"),
+    Kind.training: (),
+    Kind.calibration: ("a table",),
+    Kind.scores: ("a table",),
+}
 
 
 @options.reads_tables
@@ -86,8 +92,7 @@ def plot(
     check_streams(model, table)
     check_new(out, force=force)
     format = "png" if is_stream(out) and image is None else check_format(out, image)
-    if table is None and kind not in WITHOUT_TABLE:
-        raise typer.BadParameter(f"{kind} needs a table; give it after the model.")
+    _check_used(kind, {"a table": table, "--columns": columns, "--given": given})
     density = load_model(model)
     part = None
     if table is not None:
@@ -113,6 +118,15 @@ def plot(
             plots.write_figure(figure, out, overwrite=force, format=format)
     drawn = "" if part is None else f" of {len(part.rows):,} {part.name} rows"
     show_lines(f"{kind}{drawn}: {out}", beside=out)
+
+
+def _check_used(kind: Kind, found: dict[str, Any]) -> None:
+    """Refuse what a figure would not show, and ask for the table that it needs."""
+    if "a table" in USED[kind] and found["a table"] is None:
+        raise typer.BadParameter(f"{kind} needs a table; give it after the model.")
+    for name, value in found.items():
+        if value and name not in USED[kind]:
+            raise typer.BadParameter(f"{kind} takes no {name.removeprefix('a ')}; leave it out.")
 
 
 def _draw(

@@ -101,7 +101,7 @@ def _summary(found: "Assessment") -> list[str]:
             f"{entry.part} rows: {number(entry.model[0])} ± {number(entry.model[1]) or '?'} nats "
             f"per row{gain} ({entry.rows:,} rows)"
         )
-    lines.append(f"calibration: {found.verdict.title.lower()}. {found.verdict.text}")
+    lines.append(f"calibration: {found.verdict.sentence}")
     if found.care:
         names = list(dict.fromkeys(care.column for care in found.care))
         lines.append(f"columns that need care: {', '.join(names)}")

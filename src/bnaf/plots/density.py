@@ -148,6 +148,11 @@ def plot_density(
 
 
 def _two_columns(model: Model, columns: Sequence[str] | None) -> tuple[str, str]:
+    if model.features == 1:
+        raise SettingsError(
+            "A density of two columns expects a model of two at least, got one of "
+            f"{model.columns[0]}; a pair plot draws its histogram."
+        )
     names = tuple(columns) if columns is not None else model.columns[:2]
     if len(names) == 2 and names[0] != names[1] and set(names) <= set(model.columns):
         return names[0], names[1]

@@ -19,6 +19,7 @@ from bnaf.plots.training import plot_training
 SAMPLES = 5_000
 MOST_SHARES, ACROSS = 9, 3
 WIDE = (5.2, 3.2)
+SMALLEST_PAIRS = 4.2
 
 
 def training_figure(model: Model) -> Figure:
@@ -62,7 +63,7 @@ def pairs_figure(
     names = list(columns or model.columns)
     rows = rows.take(spread_indices(len(rows), SAMPLES))
     samples = Table(_draw(model, rows, seed)[0], model.columns, model.types)
-    side = 1.3 * len(names) + 0.7
+    side = max(SMALLEST_PAIRS, 1.1 * len(names) + 0.6)  # letters stay legible on a phone
     figure = new_figure(side, side)
     plot_pairs(
         figure.subplots(len(names), len(names), squeeze=False), rows, samples, columns=names
@@ -138,7 +139,7 @@ def _draw(model: Model, rows: Table, seed: int) -> tuple[Tensor, Table | None]:
 
 def _shares_size(worst: Sequence[Calibration]) -> tuple[float, float]:
     across = min(ACROSS, len(worst))
-    return 1.75 * across + 0.4, 1.55 * math.ceil(len(worst) / across) + 0.1
+    return 1.55 * across + 0.4, 1.45 * math.ceil(len(worst) / across) + 0.1
 
 
 def _draw_shares(figure: Figure | SubFigure, worst: Sequence[Calibration]) -> None:

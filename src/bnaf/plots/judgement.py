@@ -11,6 +11,7 @@ from bnaf.errors import SettingsError
 from bnaf.plots.style import ABOVE, COLOURS, DATA, INK, MODEL, plain_name, set_labels, show_legend
 
 MOST_NAMED = 4
+LONGEST = 22  # letters that fit below a panel
 RARE = 0.01
 
 
@@ -38,7 +39,7 @@ def plot_shares(axes: Axes, calibration: Calibration) -> Axes:
     axes.set_xlim(0, 1)
     axes.set_ylim(bottom=0, top=max(2.0, axes.get_ylim()[1]))
     axes.set_xticks([0, 0.5, 1])
-    set_labels(axes, x=plain_name(calibration.name), y="rows / expected")
+    set_labels(axes, x=plain_name(calibration.name, LONGEST), y="rows / expected")
     return axes
 
 

@@ -114,7 +114,7 @@ def _plot_histograms(
 
 def _label(axes: np.ndarray, names: Sequence[str]) -> None:
     """Name the columns at the left and below; ticks stand there alone."""
-    longest = max(8, 60 // len(names))
+    longest = max(8, 48 // len(names))
     for index, name in enumerate(names):
         set_labels(axes[index, 0], y=plain_name(name, longest))
         set_labels(axes[-1, index], x=plain_name(name, longest))
@@ -125,7 +125,7 @@ def _label(axes: np.ndarray, names: Sequence[str]) -> None:
             if row != column:
                 panel.locator_params(nbins=3, axis="y")
                 panel.tick_params(labelleft=column == 0)
-    show_legend(axes[0, 0], fontsize=7, **ABOVE)
+    show_legend(axes[0, 0], fontsize=8, **ABOVE)
     axes[0, 0].figure.align_ylabels(axes[:, 0])
 
 

@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.rcsetup import cycler
 from matplotlib.text import Text
+from PIL import Image
 
 from bnaf.errors import SettingsError
 from bnaf.files import stored_file
@@ -116,13 +117,16 @@ def check_format(path: Path, format: str | None = None) -> str:
     return kind
 
 
-def encode_figure(figure: Figure, format: str, *, transparent: bool = False) -> bytes:
+def encode_figure(
+    figure: Figure, format: str, *, transparent: bool = False, colours: int | None = None
+) -> bytes:
     """Return a figure as the content of a file; signs that the font lacks are no reason to warn.
 
     Args:
         figure: What to write.
         format: "png", "svg" or "pdf".
         transparent: Whether the ground is left out.
+        colours: Most colours of a PNG, 256 at most; few make a small file.
     """
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(format)
     for text in figure.findobj(Text):
@@ -131,11 +135,20 @@ def encode_figure(figure: Figure, format: str, *, transparent: bool = False) -> 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         figure.savefig(file, format=format, metadata=undated, transparent=transparent)
-    return file.getvalue()
+    if format != "png" or colours is None:
+        return file.getvalue()
+    reduced = io.BytesIO()
+    Image.open(file).convert("RGB").quantize(colours).save(reduced, format="PNG", optimize=True)
+    return reduced.getvalue()
 
 
 def write_figure(
-    figure: Figure, path: Path | str, *, overwrite: bool = False, format: str | None = None
+    figure: Figure,
+    path: Path | str,
+    *,
+    overwrite: bool = False,
+    format: str | None = None,
+    colours: int | None = None,
 ) -> None:
     """Write a figure to a file, whole or not at all.
 
@@ -144,12 +157,13 @@ def write_figure(
         path: A file that ends in .png, .svg or .pdf.
         overwrite: Whether it may replace one that exists.
         format: "png", "svg" or "pdf", where the name does not tell.
+        colours: Most colours of a PNG, 256 at most; few make a small file.
 
     Raises:
         SettingsError: If the format is another.
         StorageError: If the file exists and may not be replaced, or cannot be written.
     """
     path = Path(path)
-    content = encode_figure(figure, check_format(path, format))
+    content = encode_figure(figure, check_format(path, format), colours=colours)
     with stored_file(path, overwrite=overwrite) as file:
         file.write(content)

@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -13,6 +13,7 @@ from bnaf.calibration import CalibrationCheck, Verdict, check_calibration, colum
 from bnaf.data.tables import Table
 from bnaf.descriptions import describe
 from bnaf.model import Model
+from bnaf.plots.style import plain_name
 from bnaf.report.care import Care, find_care
 from bnaf.report.parts import Part, Parts, find_parts
 from bnaf.rivals import fit_gaussian
@@ -90,8 +91,9 @@ class Assessment:
 
     @property
     def verdict(self) -> Verdict:
-        """What calibration says."""
-        return self.check.judge()
+        """What calibration says, with names of columns that are fit for a sentence."""
+        columns = tuple(replace(test, name=plain_name(test.name)) for test in self.check.columns)
+        return replace(self.check, columns=columns).judge()
 
     def as_dict(self) -> dict[str, Any]:
         """Return all of it ready for JSON."""
@@ -233,7 +235,8 @@ def _explain(model: Model, shares: Tensor) -> tuple[str | None, str]:
     low = bool(shares[index] < 0.5)
     share = 1 - float(shares[index]) if low else float(shares[index])
     side = "below" if low else "above"
-    return model.columns[index], f"{model.columns[index]}: {side} {_percent(share)} of samples"
+    name = model.columns[index]
+    return name, f"{plain_name(name)}: {side} {_percent(share)} of samples"
 
 
 def _percent(share: float) -> str:

@@ -9,6 +9,7 @@ from bnaf.calibration import LEVEL, SMALL_GAP, CalibrationCheck
 from bnaf.data.columns import constant_columns, tied_columns
 from bnaf.data.tables import Table
 from bnaf.model import Model
+from bnaf.plots.style import plain_name
 
 FAR = 10.0  # deviations from the mean
 SAME = 0.999  # correlation of columns that say the same
@@ -79,7 +80,8 @@ def _far(table: Table) -> list[Care]:
     return [
         Care(
             table.columns[index],
-            f"{far[:, index].sum():,} rows lie more than {FAR:g} deviations from the mean.",
+            f"Values more than {FAR:g} deviations from the mean, in {far[:, index].sum():,} of "
+            f"{len(rows):,} rows.",
             "Check them; if they are right, a logarithm may tame the column.",
         )
         for index in np.flatnonzero(far.any(0))
@@ -100,7 +102,7 @@ def _same(table: Table) -> list[Care]:
     for place in range(1, len(varying)):
         other = int(correlation[place, :place].argmax())
         if correlation[place, other] > SAME:
-            same = table.columns[varying[other]]
+            same = plain_name(table.columns[varying[other]])
             said = f"Correlation {correlation[place, other]:.5f} with {same}."
             advice = "They say the same; leave one out, or the density has almost no width."
             found.append(Care(table.columns[varying[place]], said, advice))

@@ -25,6 +25,11 @@ class Cell(NamedTuple):
     text: str
     value: float | None = None
 
+    @property
+    def key(self) -> str:
+        """The number as JavaScript reads it."""
+        return str(self.value).replace("inf", "Infinity")
+
 
 def render_report(
     assessment: Assessment,

@@ -2,16 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from io import BytesIO
 from pathlib import Path
 
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from PIL import Image
 from torch import Tensor
 
-from bnaf.files import atomic_file
 from bnaf.flows import Flow
 from bnaf.storage import load
 from bnaf.studies.ledger import Record
@@ -22,7 +19,6 @@ LIMIT = 4.5  # half of the side of the square that is shown
 PIXELS = 180
 ROWS = 10_000  # rows of a grid that are evaluated at once
 PANEL, HEADROOM = 2.0, 0.5  # inches
-COLOURS = 256
 
 Panel = tuple[Run, Record, Path]
 
@@ -39,7 +35,7 @@ def draw_study(study: Study, panels: Sequence[Panel]) -> Figure:
     titles = list(dict.fromkeys(run.variant.title for run, _, _ in panels))
     columns = len(titles) + 1
     size = (PANEL * columns, PANEL * len(names) + HEADROOM)
-    figure = Figure(figsize=size, layout="constrained")
+    figure = Figure(figsize=size, dpi=PIXELS / PANEL, layout="constrained")
     grid = figure.subplots(len(names), columns, squeeze=False)
     for axes in grid.flat:
         axes.set(xticks=[], yticks=[])
@@ -67,12 +63,3 @@ def draw_density(axes: Axes, log_density: Callable[[Tensor], Tensor]) -> None:
     points = torch.stack([first, second], -1).reshape(-1, 2)
     density = torch.cat([log_density(part).exp() for part in points.split(ROWS)])
     axes.imshow(density.reshape(PIXELS, PIXELS).numpy(), origin="lower", cmap="magma")
-
-
-def write_figure(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG, with few colours so that it is small."""
-    drawn = BytesIO()
-    figure.savefig(drawn, format="png", dpi=PIXELS / PANEL)
-    image = Image.open(drawn).convert("RGB").quantize(COLOURS)
-    with atomic_file(path) as file:
-        image.save(file, format="PNG", optimize=True)

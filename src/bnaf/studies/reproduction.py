@@ -14,6 +14,7 @@ from bnaf.studies.running import STUDIES, carry_out_all, flow_file
 from bnaf.studies.tables import Summary, summarise, write_markdown
 
 RUNS = "runs"  # folder of checkpoints and trained flows
+COLOURS = 256  # of the figure, so that it is small
 
 
 class Reproduction(NamedTuple):
@@ -98,7 +99,8 @@ def _write(
     study: str, runs: Sequence[Run], ledger: Ledger, folder: Path, out: Path
 ) -> Reproduction:
     """Write the table and the figure; the first seed of each flow is drawn."""
-    from bnaf.studies.figures import draw_study, write_figure  # loads matplotlib
+    from bnaf.plots import write_figure  # loads matplotlib
+    from bnaf.studies.figures import draw_study
 
     finished = [(run, ledger.records[run.stem]) for run in runs]
     summaries = summarise(STUDIES[study], finished)
@@ -110,5 +112,5 @@ def _write(
     panels = [
         (run, record, flow_file(run, folder)) for run, record in finished if run in shown.values()
     ]
-    write_figure(draw_study(STUDIES[study], panels), figure)
+    write_figure(draw_study(STUDIES[study], panels), figure, overwrite=True, colours=COLOURS)
     return Reproduction(summaries, ledger.path, table, figure)
