@@ -388,13 +388,21 @@ def test_data_prepares_the_parts_of_a_public_table(tmp_path):
     parts = json.loads(succeed(*words).stdout)
     assert [parts[part]["rows"] for part in ("train", "valid", "test")] == [81, 9, 10]
     assert read_table(tmp_path / "m.test.parquet", warn=False).rows.shape == (10, 43)
+    streamed = run("data", "miniboone", "--data", tmp_path, "--out", "-")
+    assert streamed.exit_code == 2
+    assert "miniboone comes in 3 parts" in only_line(streamed.stderr)
 
 
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
         (["power"], 1, "power/data.npy, got no folder; fetch them"),
-        (["power", "--data", "."], 1, "got nothing"),
+        (
+            ["power", "--data", "."],
+            1,
+            "got nothing; fetch it from the source that bnaf data lists",
+        ),
+        (["mnist"], 1, "binarized_mnist_train.amat and"),
         (["u1"], 1, "must be that of a table"),
         (["nothing"], 1, "must be that of a table"),
     ],
@@ -468,10 +476,47 @@ def test_a_missing_folder_is_told_before_the_work(folder, tmp_path):
     assert "its folder does not exist; make it first" in only_line(result.stderr)
 
 
-def test_usage_errors_end_with_2(folder):
-    assert run("fit").exit_code == 2
-    assert run("nonsense").exit_code == 2
-    assert run("sample", folder / "m.safetensors", "-n", "many").exit_code == 2
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["fit"], "Missing argument 'TABLE'; see bnaf fit --help."),
+        (["nonsense"], "No such command 'nonsense'; see bnaf --help."),
+        (["--bogus"], "No such option: --bogus"),
+        (["sample", "m.safetensors", "-n", "many"], "see bnaf sample --help."),
+        (["data", "iris"], "--out FILE must say where to write the rows; see bnaf data --help."),
+        (["fit", "t.csv", "--out", "new", "-c", "a,b", "-g", "b"], "'b' is both in --columns and"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_ends_with_2(folder, monkeypatch, words, message):
+    monkeypatch.chdir(folder)
+    result = run(*words)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert only_line(result.stderr).startswith("bnaf: ")
+    assert message in result.stderr
+
+
+def test_without_a_command_the_help_is_shown():
+    assert "Exit codes:" in run().output
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["score", "m.safetensors", "t.csv"],
+        ["sample", "m.safetensors", "-n", "2"],
+        ["data", "iris"],
+    ],
+)
+@pytest.mark.parametrize("name", ["new.xlsx", "new.npz", "new.csv.gz"])
+def test_tables_are_written_in_known_formats(folder, monkeypatch, words, name):
+    monkeypatch.chdir(folder)
+    result = run(*words, "--out", name)
+    assert result.exit_code == 1
+    assert only_line(result.stderr) == (
+        f"bnaf: Tables are written as csv, parquet, npy, got the file name {name!r}; "
+        "end it in .csv, .parquet or .npy."
+    )
+    assert not (folder / name).exists()
 
 
 @pytest.mark.parametrize(
@@ -481,6 +526,7 @@ def test_usage_errors_end_with_2(folder):
         (["fit", "t.csv", "--out", "new", "--flow", "naf"], "flow must be one of bnaf, "),
         (["fit", "t.csv", "--out", "new", "--steps", "0"], "steps must be a whole number"),
         (["fit", "t.csv", "--out", "new", "-c", "z"], "Column 'z' not found; the table has"),
+        (["fit", "t.csv", "--out", "new", "-g", "a,b,k"], "expected one to model at least"),
         (["compare", "t.csv", "--flows", "naf"], "flow must be one of bnaf, "),
         (["compare", "t.csv", "--test", "0"], "two rows to train on and one to test with"),
     ],

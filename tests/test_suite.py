@@ -1,5 +1,7 @@
 """The five tables of the literature, from small files of their formats."""
 
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -75,10 +77,19 @@ def test_bsds300_is_taken_as_it_is(tmp_path):
     assert [len(part) for part in prepare_table("bsds300", tmp_path)] == [9, 3, 2]
 
 
+def test_bsds300_names_the_extra_that_it_needs(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    place(tmp_path, "bsds300").write_bytes(b"HDF")
+    with pytest.raises(TableError, match=r"needs h5py, got none; pip install 'bnaf\[hdf5\]'\.$"):
+        prepare_table("bsds300", tmp_path)
+
+
 def test_files_that_are_missing_or_something_else_are_told(tmp_path):
     with pytest.raises(SettingsError, match=r"must be one of power, gas, .* got 'iris'"):
         prepare_table("iris", tmp_path)
-    with pytest.raises(TableError, match=r"data\.npy"):
+    with pytest.raises(
+        TableError, match=r"power expects a file at .*data\.npy, got nothing; fetch"
+    ):
         prepare_table("power", tmp_path)
     place(tmp_path, "power").write_text("no array")
     with pytest.raises(TableError, match="is not the public file of power"):

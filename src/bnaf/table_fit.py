@@ -12,7 +12,7 @@ from bnaf.data.standardisation import Standardisation
 from bnaf.data.streams import ParquetStream
 from bnaf.data.tables import Table, align_tables, read_table
 from bnaf.data.whitening import whiten
-from bnaf.errors import SettingsError
+from bnaf.errors import SettingsError, TableError
 from bnaf.training import TrainingSettings
 from bnaf.training.data import worth_of
 from bnaf.training.inputs import as_weights
@@ -82,6 +82,11 @@ class FitData:
             return cls._stream(source, columns, given, valid, test)
         table = source if isinstance(source, Table) else read_table(source)
         names = tuple(columns or [name for name in table.columns if name not in given])
+        if not names:
+            raise TableError(
+                f"All columns ({', '.join(given)}) are given, expected one to model at least; "
+                "give fewer."
+            )
         table = table.select([*names, *given])
         parts = _hold_out(table, valid, test, weights, settings.seed)
         rows, held_out = parts.train.select(names), parts.valid

@@ -31,7 +31,8 @@ class Commands(TyperGroup):
         args = options.name_ties(args)
         if "--debug" in args:
             args = ["--debug", *(word for word in args if word != "--debug")]
-        return super().parse_args(ctx, args)
+        with plain_errors(debug="--debug" in args):
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command."""

@@ -7,7 +7,7 @@ import typer
 from typer import Argument, Option
 
 from bnaf.cli import options
-from bnaf.cli.files import check_new
+from bnaf.cli.files import check_new_table, is_stream
 from bnaf.cli.screen import show_json, show_lines, show_table
 from bnaf.data.known import known_data, prepare_known
 from bnaf.data.writing import write_table
@@ -29,7 +29,7 @@ def complete_name(incomplete: str) -> list[str]:
 
 def data(
     name: Annotated[
-        str | None, Argument(help="Table to prepare.", autocompletion=complete_name)
+        str | None, Argument(help="Table or images to prepare.", autocompletion=complete_name)
     ] = None,
     folder: Annotated[
         Path | None, Option("--data", metavar="DIR", help="Folder of the public files.")
@@ -47,11 +47,14 @@ def data(
         return
     if out is None:
         raise typer.BadParameter("--out FILE must say where to write the rows.")
+    check_new_table(out, force=force)
     parts = dict(zip(("train", "valid", "test"), prepare_known(name, folder), strict=True))
     tables = {part: table for part, table in parts.items() if table is not None}
     paths = {part: _place(out, part) for part in tables}
+    if len(paths) > 1 and is_stream(out):
+        raise typer.BadParameter(f"{name} comes in {len(paths)} parts; --out must be a file.")
     for path in paths.values():
-        check_new(path, force=force)
+        check_new_table(path, force=force)
     for part, table in tables.items():
         write_table(table, paths[part], overwrite=force)
     facts = {

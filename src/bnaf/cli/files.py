@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 from bnaf.data.tables import Table, read_table
+from bnaf.data.writing import written_format
 from bnaf.errors import StorageError
 from bnaf.flows import Flow
 from bnaf.model import Model
@@ -111,6 +112,18 @@ def check_new(path: Path | None, *, force: bool) -> None:
         raise StorageError(
             f"{path} exists, expected a new file; give another name, or overwrite=True."
         )
+
+
+def check_new_table(path: Path | None, format: str | None = None, *, force: bool) -> None:
+    """Check, before the work is done, that a table can be written so.
+
+    Raises:
+        StorageError: As :func:`check_new`.
+        TableError: If tables are not written in the format.
+    """
+    check_new(path, force=force)
+    if path is not None:
+        written_format(path, format)
 
 
 def check_streams(*paths: object) -> None:

@@ -73,6 +73,9 @@ def fit(
     check_output(out, as_json=as_json)
     check_new(out, force=force)
     names, conditions = options.split_names(columns), options.split_names(given) or []
+    for name in conditions:
+        if name in (names or []):
+            raise typer.BadParameter(f"{name!r} is both in --columns and in --given; choose one.")
     settings = TrainingSettings(
         **options.chosen(seconds=seconds, epochs=epochs, steps=steps, seed=seed)
     )

@@ -14,7 +14,7 @@ import typer
 from bnaf.distributions import RedrawWarning
 from bnaf.errors import BnafError, TableWarning
 
-FAILED, FAULT, INTERRUPTED = 1, 70, 130  # 2 is wrong usage, which Typer tells
+FAILED, USAGE, FAULT, INTERRUPTED = 1, 2, 70, 130
 
 WORDING = {
     r"drop_missing=True": "--drop-missing",
@@ -89,10 +89,22 @@ def plain_errors(*, debug: bool) -> Iterator[None]:
             raise
         _fail(f"{error}; check the path and the rights to it.", FAILED, debug)
     except Exception as error:
+        usage = _usage(error)
+        if usage:
+            _fail(usage, USAGE, debug)
         if type(error).__module__.partition(".")[0] in ("typer", "click"):
             raise
         fault = f"unexpected {type(error).__name__}: {error}. This is a fault of bnaf; "
         _fail(fault + "run it again with --debug, and report what it shows.", FAULT, debug)
+
+
+def _usage(error: Exception) -> str:
+    """Return what Typer has to say of wrong usage, and where to look; empty for other errors."""
+    context = getattr(error, "ctx", None)
+    if context is None or type(error).__name__ == "NoArgsIsHelpError":  # which shows the help
+        return ""
+    said = str(error.format_message()).removeprefix("Invalid value: ")  # type: ignore[attr-defined]
+    return f"{said.rstrip('. ')}; see {context.command_path} --help."
 
 
 def _fail(message: str, code: int, debug: bool) -> NoReturn:

@@ -9,7 +9,7 @@ import typer
 from typer import Option
 
 from bnaf.cli import options
-from bnaf.cli.files import check_new, load_model
+from bnaf.cli.files import check_new_table, load_model
 from bnaf.data.tables import Table
 from bnaf.data.writing import write_table
 
@@ -49,7 +49,7 @@ def sample(
     force: options.Force = False,
 ) -> None:
     """Draw rows, with the names, the types and the order of the columns that were modelled."""
-    check_new(out, force=force)
+    check_new_table(out, format, force=force)
     density = load_model(model)
     drawn = density.sample_table(
         count,

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from typer import Option
 
 from bnaf.cli import options
-from bnaf.cli.files import check_new, check_output, check_streams, load_model, read_rows
+from bnaf.cli.files import check_new_table, check_output, check_streams, load_model, read_rows
 from bnaf.cli.screen import number, show_json, show_lines, show_table
 from bnaf.data.tables import Table
 from bnaf.data.writing import write_table
@@ -45,7 +45,7 @@ def score(
     """
     check_streams(model, table)
     check_output(out, as_json=as_json)
-    check_new(out, force=force)
+    check_new_table(out, force=force)
     density = load_model(model)
     rows = read_rows(density, table, reading, drop_missing=drop_missing)
     scores = score_table(density, rows)

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from bnaf.data.energies import ENERGIES
+from bnaf.data.images import IMAGE_FILES, prepare_images
 from bnaf.data.suite import SUITE_FILES, prepare_table
 from bnaf.data.tables import Table, TableSplit
 from bnaf.data.toy import TOY_DATA
@@ -60,11 +61,14 @@ _BUNDLED = tuple(
         ("linnerud", 20, 6, "load_linnerud"),
     )
 )
-_IMAGES = (
-    KnownData("mnist", "images", 70_000, 784, "binary MNIST of Larochelle and Murray (2011)"),
-    KnownData("omniglot", "images", 32_415, 784, "chardata.mat of Burda et al. (2016)"),
-    KnownData("freyfaces", "images", 1_965, 560, "Frey Faces of S. Roweis"),
-    KnownData("caltech", "images", 8_671, 784, "Caltech 101 Silhouettes of Marlin et al. (2010)"),
+_IMAGES = tuple(
+    KnownData(name, "images", rows, columns, source, IMAGE_FILES[name])
+    for name, rows, columns, source in (
+        ("mnist", 70_000, 784, "binary MNIST of Larochelle and Murray (2011)"),
+        ("omniglot", 32_415, 784, "chardata.mat of Burda et al. (2016)"),
+        ("freyfaces", 1_965, 560, "Frey Faces of S. Roweis"),
+        ("caltech", 8_671, 784, "Caltech 101 Silhouettes of Marlin et al. (2010)"),
+    )
 )
 
 
@@ -89,30 +93,31 @@ def known_data() -> tuple[KnownData, ...]:
 
 
 def prepare_known(name: str, folder: str | Path | None = None) -> TableSplit:
-    """Return a known table, prepared to be modelled.
+    """Return a known table or image set, prepared to be modelled.
 
-    The five tables of the literature come in the parts it uses, those that come with scikit-learn
-    as they are.
+    The five tables of the literature and the images come in the parts it uses, tables that come
+    with scikit-learn as they are.
 
     Args:
-        name: Name of a table of :func:`known_data`.
-        folder: Folder of the public files, for the five.
+        name: Name of a table, or of images, of :func:`known_data`.
+        folder: Folder of the public files, for those that are read from some.
 
     Raises:
         SettingsError: If no table has that name, or it needs a folder.
         TableError: If a file is missing or not what it should be.
     """
-    if name in SUITE_FILES:
-        if folder is None:
-            raise SettingsError(
-                f"{name} is read from public files, {' and '.join(SUITE_FILES[name])}, got no "
-                f"folder; fetch them ({TABLES}) and give folder=...."
-            )
-        return prepare_table(name, folder)
-    if name not in (known.name for known in _BUNDLED):
-        tables = ", ".join(known.name for known in (*_TABLES, *_BUNDLED))
-        raise SettingsError(f"name must be that of a table ({tables}), got {name!r}.")
-    return TableSplit(_bundled(name))
+    tables = {known.name: known for known in (*_TABLES, *_BUNDLED, *_IMAGES)}
+    if name not in tables:
+        raise SettingsError(f"name must be that of a table ({', '.join(tables)}), got {name!r}.")
+    known = tables[name]
+    if not known.files:
+        return TableSplit(_bundled(name))
+    if folder is None:
+        raise SettingsError(
+            f"{name} is read from public files, {' and '.join(known.files)}, got no folder; "
+            f"fetch them ({known.source}) and give folder=...."
+        )
+    return prepare_table(name, folder) if name in SUITE_FILES else prepare_images(name, folder)
 
 
 def _bundled(name: str) -> Table:

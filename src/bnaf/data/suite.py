@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from bnaf.data.sources import check_file
+from bnaf.data.public import public_files
 from bnaf.data.tables import Table, TableSplit
 from bnaf.errors import SettingsError, TableError
 
@@ -39,15 +39,8 @@ def prepare_table(name: str, folder: str | Path) -> TableSplit:
     """
     if name not in _LOADERS:
         raise SettingsError(f"name must be one of {', '.join(_LOADERS)}, got {name!r}.")
-    files = [Path(folder) / file for file in SUITE_FILES[name]]
-    for file in files:
-        check_file(file)
-    try:
+    with public_files(name, folder, SUITE_FILES[name]) as files:
         parts, columns = _LOADERS[name](files)
-    except (ValueError, KeyError, IndexError, OSError, EOFError) as error:
-        raise TableError(
-            f"{files[0]} is not the public file of {name}: {str(error)[:200]}. Fetch it again."
-        ) from None
     names = columns or [f"x{index}" for index in range(parts.train.shape[1])]
     return TableSplit(*(Table(torch.from_numpy(np.array(rows)), tuple(names)) for rows in parts))
 
@@ -113,7 +106,9 @@ def _load_bsds300(files: Sequence[Path]) -> tuple[_Parts, Sequence[str]]:
     try:
         import h5py  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError:
-        raise TableError("bsds300 is an HDF5 file, which needs h5py; install h5py.") from None
+        raise TableError(
+            "bsds300 is an HDF5 file, which needs h5py, got none; pip install 'bnaf[hdf5]'."
+        ) from None
     with h5py.File(files[0], "r") as file:
         return _Parts(*(np.asarray(file[key]) for key in ("train", "validation", "test"))), ()
 

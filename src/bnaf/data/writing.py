@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bnaf.data.arrow import to_arrow
-from bnaf.data.sources import file_format
+from bnaf.data.sources import FORMATS
 from bnaf.data.tables import Table
 from bnaf.errors import TableError
 from bnaf.files import stored_file
@@ -39,12 +39,11 @@ def write_table(
         delimiter: What stands between the values of a CSV file.
 
     Raises:
-        TableError: If the file exists and may not be replaced, or its folder does not.
+        TableError: If tables are not written in that format, or the file exists and may not be
+            replaced, or its folder does not.
     """
     path = Path(path)
-    kind = "csv" if str(path) == "-" and format is None else file_format(path, format)
-    if kind not in WRITTEN:
-        raise TableError(f"Tables are written as {', '.join(WRITTEN)}, got {kind!r}; choose one.")
+    kind = written_format(path, format)
     if delimiter is None:
         delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
     content = _CONTENT[kind](table, delimiter)
@@ -54,6 +53,26 @@ def write_table(
         return
     with stored_file(path, overwrite=overwrite, error=TableError) as file:
         file.write(content)
+
+
+def written_format(path: Path, format: str | None = None) -> str:
+    """Return the format a table is written in: the one told, or that of the name of the file.
+
+    Raises:
+        TableError: If tables are not written in it.
+    """
+    if format is None:
+        format = "csv" if str(path) == "-" else FORMATS.get(path.suffix.lower())
+        if format not in WRITTEN:
+            raise TableError(
+                f"Tables are written as {', '.join(WRITTEN)}, got the file name {path.name!r}; "
+                "end it in .csv, .parquet or .npy."
+            )
+    if format not in WRITTEN:
+        raise TableError(
+            f"Tables are written as {', '.join(WRITTEN)}, got {format!r}; choose one."
+        )
+    return format
 
 
 def typed_columns(table: Table) -> list[np.ndarray]:
