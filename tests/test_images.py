@@ -56,13 +56,13 @@ def test_caltech_is_turned_upright_with_one_for_the_object(tmp_path):
 
 
 def test_frey_faces_are_shuffled_and_cut(tmp_path):
-    faces = np.arange(410 * 4, dtype=np.float32).reshape(410, 2, 2)
-    place(tmp_path, "freyfaces").write_bytes(pickle.dumps(faces, protocol=2))
+    faces = np.arange(410 * 560, dtype=np.float32).reshape(410, 560)
+    place(tmp_path, "freyfaces").write_bytes(pickle.dumps([faces], protocol=2))
     parts = prepare_images("freyfaces", tmp_path)
     assert sizes(parts) == [10, 200, 200]
     rows = np.concatenate([part.rows for part in parts])
-    assert (rows[:, 0] != faces[:, 0, 0]).any()
-    np.testing.assert_array_equal(rows[rows[:, 0].argsort()], faces.reshape(410, 4))
+    assert (rows[:, 0] != faces[:, 0]).any()
+    np.testing.assert_array_equal(rows[rows[:, 0].argsort()], faces)
 
 
 def test_a_pickle_of_something_else_runs_nothing(tmp_path):

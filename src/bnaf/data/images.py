@@ -14,9 +14,8 @@ from bnaf.errors import SettingsError
 
 SIDE = 28
 OMNIGLOT_VALID = 1_345  # images of Omniglot, the last to train on, that Burda et al. choose by
-FREY_HELD = 200  # faces to choose by, and as many to test with
+FREY_PIXELS, FREY_HELD = 28 * 20, 200  # of a face; faces to choose by, and as many to test with
 NUMPY_PARTS = ("_reconstruct", "ndarray", "dtype")  # all that a pickled array is made of
-
 
 Images = tuple[np.ndarray, ...]  # to train on, to choose by and to test with
 
@@ -74,14 +73,18 @@ def _load_freyfaces(files: Sequence[Path]) -> Images:
     """Shuffle grey faces, and hold the last out."""
     with files[0].open("rb") as file:
         faces = np.asarray(_ArrayUnpickler(file, encoding="latin1").load())
-    faces = np.random.RandomState(0).permutation(faces.reshape(len(faces), -1))
+    faces = np.random.RandomState(0).permutation(faces.reshape(-1, FREY_PIXELS))
     return tuple(np.split(faces, [-2 * FREY_HELD, -FREY_HELD]))
 
 
 def _matlab(file: Path) -> dict[str, Any]:
     from scipy.io import loadmat
+    from scipy.io.matlab import MatReadError
 
-    arrays: dict[str, Any] = loadmat(file)
+    try:
+        arrays: dict[str, Any] = loadmat(file)
+    except MatReadError as error:  # an Exception of its own, related to none
+        raise ValueError(str(error)) from None
     return arrays
 
 
