@@ -57,7 +57,7 @@ def test_caltech_is_turned_upright_with_one_for_the_object(tmp_path):
 
 def test_frey_faces_are_shuffled_and_cut(tmp_path):
     faces = np.arange(410 * 560, dtype=np.float32).reshape(410, 560)
-    place(tmp_path, "freyfaces").write_bytes(pickle.dumps([faces], protocol=2))
+    place(tmp_path, "freyfaces").write_bytes(pickle.dumps([faces], protocol=3))
     parts = prepare_images("freyfaces", tmp_path)
     assert sizes(parts) == [10, 200, 200]
     rows = np.concatenate([part.rows for part in parts])

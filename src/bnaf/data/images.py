@@ -71,8 +71,11 @@ def _load_caltech(files: Sequence[Path]) -> Images:
 
 def _load_freyfaces(files: Sequence[Path]) -> Images:
     """Shuffle grey faces, and hold the last out."""
-    with files[0].open("rb") as file:
-        faces = np.asarray(_ArrayUnpickler(file, encoding="latin1").load())
+    try:
+        with files[0].open("rb") as file:
+            faces = np.asarray(_ArrayUnpickler(file, encoding="latin1").load())
+    except pickle.UnpicklingError as error:
+        raise ValueError(str(error)) from None
     faces = np.random.RandomState(0).permutation(faces.reshape(-1, FREY_PIXELS))
     return tuple(np.split(faces, [-2 * FREY_HELD, -FREY_HELD]))
 
