@@ -23,7 +23,7 @@ QUICK = ["--steps", "5", "--quiet"]
 
 def run(*words, input=None):
     runner = CliRunner(env={"COLUMNS": "200"})
-    return runner.invoke(app, [str(word) for word in words], input=input)
+    return runner.invoke(app, [str(word) for word in words], input=input, prog_name="bnaf")
 
 
 def succeed(*words, input=None):
