@@ -26,6 +26,13 @@ TITLES = {
     "flowjax": "FlowJAX (XLA)",
     "zuko": "zuko NAF",
 }
+STUDY_TITLES = {
+    "glow": "Glow, 32 layers",
+    "planar": "planar, K = 32",
+    "planar-8": "planar, K = 8",
+    "bnaf-paper": "B-NAF, the paper's settings",
+    "bnaf": "B-NAF, our recipe",
+}
 QUALITY_TITLES = {
     "bnaf": "bnaf",
     "bnaf paper": "bnaf, the paper's settings",
@@ -234,6 +241,33 @@ def quality_table() -> str:
     return f"{make_table(headers, rows)}\n\n{describe(report)}"
 
 
+def study_table(name: str) -> str:
+    """Return what the flows of a study end above the least loss, means over seeds in nats."""
+    found: dict[tuple[str, str], list[float]] = {}
+    records = read(name)["records"]
+    for record in records:
+        key = record["name"], record["flow"]
+        found.setdefault(key, []).append(record["measures"]["excess"])
+    flows = [flow for flow in STUDY_TITLES if any(flow == key[1] for key in found)]
+    rows = []
+    for law in dict.fromkeys(key[0] for key in found):
+        means = {flow: mean(found[law, flow]) for flow in flows}
+        cells = [f"{value:.4f}" for value in means.values()]
+        best = min(means.values())
+        cells = [
+            f"**{cell}**" if value == best else cell
+            for cell, value in zip(cells, means.values(), strict=True)
+        ]
+        rows.append([law, *cells])
+    table = make_table([name, *(STUDY_TITLES[flow] for flow in flows)], rows)
+    minutes = sum(record["seconds"] for record in records) / 60
+    machine, date = records[0]["machine"], max(record["date"] for record in records)[:10]
+    return (
+        f"{table}\n\n`bnaf reproduce {name}`, {date}, {machine}; {len(records)} runs, "
+        f"{minutes:.0f} minutes in sum."
+    )
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "training": lambda: training_table("training"),
     "rivals-training": lambda: training_table("rivals_training"),
@@ -242,6 +276,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "growth": growth_tables,
     "small-tables": small_tables,
     "quality": quality_table,
+    "toy": lambda: study_table("toy"),
+    "energy": lambda: study_table("energy"),
 }
 
 
