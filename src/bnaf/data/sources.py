@@ -23,6 +23,7 @@ FORMATS = {
     ".npz": "npz",
 }
 COMPRESSIONS = (".gz", ".bz2", ".zst")
+STARTS = {b"PAR1": "parquet", b"\x93NUMPY": "npy", b"PK\x03\x04": "npz"}  # of files that are no CSV
 
 
 class Reading(NamedTuple):
@@ -128,15 +129,15 @@ def _read_bytes(path: Path) -> bytes:
 
 def _read_stream(stream: Any, reading: Reading) -> list[RawColumn]:
     name = str(getattr(stream, "name", "the stream"))
-    if reading.kind not in (None, "csv"):
-        raise TableError(
-            f"Streams are read as CSV, got format={reading.kind!r} for {name}; "
-            "give the path of a file instead."
-        )
     text = stream.read()
-    return arrow_columns(
-        _read_csv(text.encode() if isinstance(text, str) else bytes(text), name, reading)
-    )
+    content = text.encode() if isinstance(text, str) else bytes(text)
+    found = [kind for start, kind in STARTS.items() if content.startswith(start)]
+    kind = reading.kind or (found[0] if found else "csv")
+    if kind != "csv":
+        raise TableError(
+            f"Streams are read as CSV, got {kind} from {name}; give the path of a file instead."
+        )
+    return arrow_columns(_read_csv(content, name, reading))
 
 
 def _read_csv(text: bytes, name: str, reading: Reading) -> Any:
