@@ -370,7 +370,7 @@ def test_a_table_that_cannot_be_written_leaves_nothing(tmp_path):
     table = read_table(FRAME)
     with pytest.raises(TableError, match=r"cannot be written.*check its folder"):
         write_table(table, tmp_path / "no" / "t.csv")
-    with pytest.raises(TableError, match="written as csv, parquet, npy, got the file name 't.npz'"):
+    with pytest.raises(TableError, match=r"csv, parquet, npy, got the file name 't\.npz'"):
         write_table(table, tmp_path / "t.npz")
     path = tmp_path / "t.bin"
     path.write_bytes(b"before")

@@ -23,7 +23,7 @@ FORMATS = {
     ".npz": "npz",
 }
 COMPRESSIONS = (".gz", ".bz2", ".zst")
-STARTS = {b"PAR1": "parquet", b"\x93NUMPY": "npy", b"PK\x03\x04": "npz"}  # of files that are no CSV
+STARTS = {b"PAR1": "parquet", b"\x93NUMPY": "npy", b"PK\x03\x04": "npz"}  # of no CSV
 
 
 class Reading(NamedTuple):
