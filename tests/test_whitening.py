@@ -13,9 +13,10 @@ from bnaf.data.standardisation import Standardisation
 from bnaf.data.tables import Table
 from bnaf.data.whitening import SHRINKAGES, _score_shrinkages, whiten
 from bnaf.estimators import ConditionalFlowDensity, FlowDensity
-from bnaf.training import MaximumLikelihood, Rows
+from bnaf.registry import flow_named, flow_names
+from bnaf.training import MaximumLikelihood, Rows, fit
 from bnaf.training.prior import Prior
-from bnaf.training.recipe import suit_small
+from bnaf.training.recipe import suit_table
 
 
 def correlated(count, columns, seed=0):
@@ -185,11 +186,21 @@ def test_noise_is_fresh_keeps_the_scale_and_knows_no_processes():
     assert next(source.chunks(10)).rows.tolist() == source.rows[:10].tolist()
 
 
-def test_small_tables_are_suited_where_settings_are_open():
-    chosen = suit_small(TrainingSettings(pull=3.0), 256, 4)
-    assert (chosen.rate, chosen.pull, chosen.noise) == (0.05, 3.0, 0.125)
-    paper = suit_small(TrainingSettings.paper(), 100, 2)
+def test_tables_are_suited_where_settings_are_open():
+    chosen = suit_table(TrainingSettings(pull=3.0), 256, 4, whole=True)
+    assert (chosen.pull, chosen.noise) == (3.0, 0.125)
+    chosen = suit_table(TrainingSettings(), 256, 4, whole=False)
+    assert (chosen.pull, chosen.noise) == (1.0, None)
+    paper = suit_table(TrainingSettings.paper(), 100, 2, whole=True)
     assert paper == TrainingSettings.paper()
+
+
+@pytest.mark.parametrize("name", flow_names())
+def test_a_flow_brings_its_own_learning_rate(name):
+    flow = flow_named(name)(2)
+    settings = TrainingSettings(steps=1)
+    record = fit(flow, torch.randn(50, 2), settings=settings, progress=False)
+    assert record.settings["learning_rate"] == type(flow).learning_rate
 
 
 def held_out_lead(rows, make):

@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -41,6 +41,10 @@ class Flow(nn.Module, ABC):
         features: Number of columns of a row.
         context_features: Number of columns of a context; 0 for a flow without one.
     """
+
+    learning_rate: ClassVar[float] = 0.05
+    """Rate that a fit takes where its settings leave it open. That of a block flow is many times
+    that of other flows: its weights live in log space and want large steps."""
 
     def __init__(self, features: int, context_features: int = 0) -> None:
         super().__init__()

@@ -21,7 +21,7 @@ from bnaf.flows import BNAF, Flow
 from bnaf.registry import flow_named
 from bnaf.table_fit import FitData
 from bnaf.training import TrainingSettings, fit, recommend
-from bnaf.training.recipe import suit_small
+from bnaf.training.recipe import suit_table
 
 
 class Model:
@@ -136,8 +136,9 @@ class Model:
         """
         settings = settings or TrainingSettings()
         data = FitData.read(table, columns, given, valid, test, weights, settings)
-        if data.whitened and (settings.batch or data.count) >= data.count:
-            settings = suit_small(settings, data.worth, len(data.columns) + len(given))
+        whole = data.whitened and (settings.batch or data.count) >= data.count
+        columns_read = len(data.columns) + len(given)
+        settings = suit_table(settings, data.worth, columns_read, whole=whole)
         chosen = recommend(data.count, len(data.columns)).flow_settings if flow == "bnaf" else {}
         chosen = {**chosen, **(flow_settings or {})}
         if "context_features" not in chosen and given:

@@ -47,6 +47,8 @@ class Glow(Flow):
         torch.Size([7])
     """
 
+    learning_rate = 0.003
+
     def __init__(
         self,
         features: int,

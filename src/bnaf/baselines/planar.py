@@ -109,6 +109,8 @@ class Planar(Flow):
         160
     """
 
+    learning_rate = 0.03
+
     def __init__(
         self,
         features: int,

@@ -1,6 +1,7 @@
 """The door to training."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,8 @@ def fit(
     objective = objective or _likelihood(flow)
     if objective.flow is not flow:
         raise SettingsError("objective must be one of the flow given to fit; its flow is another.")
+    if settings.learning_rate is None:
+        settings = replace(settings, learning_rate=flow.learning_rate)
     like = next(flow.parameters())
     source = make_source(rows, context, weights, objective, settings, like)
     held_out = None

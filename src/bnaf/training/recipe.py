@@ -10,9 +10,9 @@ from bnaf.training.settings import TrainingSettings
 
 SMALL_TABLE = 1_000  # rows up to which every step takes them all
 BATCH = 512
-SMALL_STEPS, SMALL_RATE = 300, 5e-2  # of runs whose steps take all rows
-PULL = 1.0  # of such a run: strength of the prior of its weights
-SCOTT_SHARE = 0.25  # of such a run: deviation of its noise, in units of Scott's bandwidth
+SMALL_STEPS = 300  # of runs whose steps take all rows
+PULL = 1.0  # strength of the prior of the weights
+SCOTT_SHARE = 0.25  # deviation of the noise of a small table, in units of Scott's bandwidth
 STREAM_ROWS = 1_000_000  # taken for the length of a stream that does not say
 LEAST_STEPS, MOST_STEPS, EPOCHS = 2_000, 20_000, 100
 SHORTEST_INTERVAL, LONGEST_INTERVAL = 10, 500  # steps between evaluations that cost little
@@ -93,20 +93,23 @@ def choose_steps(rows: int, batch: int) -> int:
     return min(MOST_STEPS, max(LEAST_STEPS, EPOCHS * math.ceil(rows / batch)))
 
 
-def suit_small(settings: TrainingSettings, rows: float, columns: int) -> TrainingSettings:
-    """Return the settings of a run whose steps take all rows of a small table, standardised.
+def suit_table(
+    settings: TrainingSettings, rows: float, columns: int, *, whole: bool
+) -> TrainingSettings:
+    """Return the settings of a run on a standardised table.
 
-    What keeps such a run from memorising the rows is not an early end, which would need rows
-    set aside to tell it, but a prior and noise. Both fade as the rows become many; a run may go
-    on until it has converged.
+    A prior keeps the weights from memorising the rows; it fades as these become many. A run whose
+    steps take all rows of a small table has noise as well, in place of an early end, which would
+    need rows set aside to tell it: such a run may go on until it has converged.
 
     Args:
         settings: Those of the run; what they leave open is filled in.
         rows: Number of rows, or what weighted ones are worth.
         columns: Number of columns, those of a context included.
+        whole: Whether it is a run of the second kind.
     """
     scott = rows ** (-1 / (columns + 4))
-    chosen = {"learning_rate": SMALL_RATE, "pull": PULL, "noise": SCOTT_SHARE * scott}
+    chosen = {"pull": PULL, **({"noise": SCOTT_SHARE * scott} if whole else {})}
     left_open = {name: value for name, value in chosen.items() if getattr(settings, name) is None}
     return replace(settings, **left_open)
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from bnaf.errors import SettingsError
 
-RATE = 2e-2  # of a run on batches
 SCHEDULES = ("cosine", "plateau", "constant")
 SCALED_PRECISIONS = ("16", "16-mixed")  # need a gradient scaler, which the loop does not run
 
@@ -16,8 +15,7 @@ SCALED_PRECISIONS = ("16", "16-mixed")  # need a gradient scaler, which the loop
 class TrainingSettings:
     """Settings of :func:`bnaf.fit`; the defaults are a recipe that needs no tuning.
 
-    The weights of a block flow live in log space and want large steps: the default rate is four
-    to twenty times what other flows take, and gradients are clipped only where they explode.
+    Every flow brings the rate that suits it; gradients are clipped only where they explode.
     :meth:`paper` and :meth:`paper_toy` are the settings of De Cao et al. (2019), with one
     departure: their average starts at zero and is not corrected, so that early validations see
     shrunken weights. Ours is corrected; ``bias_correction=False`` restores theirs.
@@ -29,13 +27,13 @@ class TrainingSettings:
         seconds: Budget in wall-clock time.
         batch: Rows per step over all processes; ``None`` chooses: all rows of a small table, else
             512.
-        learning_rate: Largest rate of the schedule; ``None`` for 0.02, or 0.05 in
-            :meth:`bnaf.Model.fit` of a small table.
+        learning_rate: Largest rate of the schedule; ``None`` for that of the flow,
+            :attr:`bnaf.Flow.learning_rate`.
         amsgrad: Whether Adam divides by the largest second moment so far, as in the paper.
         clip: Largest norm of the gradient; ``None`` for no clipping.
         pull: Strength of a Gaussian prior that pulls the weights towards where they started; the
             loss of the mean row feels it divided by the number of rows. ``None`` for 1 in
-            :meth:`bnaf.Model.fit` of a small table, and 0 elsewhere.
+            :meth:`bnaf.Model.fit`, and 0 elsewhere.
         noise: Deviation of normal noise that every step adds to rows in memory, which shrink to
             keep a deviation of 1; context included. ``None`` for a quarter of Scott's bandwidth in
             :meth:`bnaf.Model.fit` of a small table, and 0 elsewhere.
@@ -73,8 +71,8 @@ class TrainingSettings:
         SettingsError: If a value is not allowed; the message says which are.
 
     Example:
-        >>> TrainingSettings(epochs=20, batch=256).rate
-        0.02
+        >>> TrainingSettings(epochs=20, batch=256).clip
+        5.0
     """
 
     epochs: int | None = None
@@ -199,8 +197,9 @@ class TrainingSettings:
 
     @property
     def rate(self) -> float:
-        """Largest learning rate of the schedule."""
-        return RATE if self.learning_rate is None else self.learning_rate
+        """Largest learning rate of the schedule, once it is chosen."""
+        assert self.learning_rate is not None
+        return self.learning_rate
 
     def as_dict(self) -> dict[str, Any]:
         """Return all settings by name, ready for JSON."""
