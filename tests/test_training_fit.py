@@ -185,7 +185,9 @@ def test_a_time_is_kept_to():
 
 def test_the_best_weights_are_kept_and_early_stopping_ends_the_run():
     rows = banana(40)
-    settings = TrainingSettings(steps=2000, evaluate_every=5, early_stopping=3, learning_rate=0.2)
+    settings = TrainingSettings(
+        steps=2000, evaluate_every=5, early_stopping=3, learning_rate=0.2, schedule="constant"
+    )
     flow = BNAF(2, transforms=1, hidden_layers=1, width=8)
     record = quietly(flow, rows, valid=banana(200, seed=2), settings=settings)
     assert record.reason == "early stopping"
@@ -194,6 +196,19 @@ def test_the_best_weights_are_kept_and_early_stopping_ends_the_run():
     with torch.no_grad():
         kept = -flow().log_prob(banana(200, seed=2)).mean().item()
     assert kept == pytest.approx(record.valid, abs=1e-5)
+
+
+def test_a_run_whose_rate_decays_waits_for_a_tenth_of_its_budget():
+    settings = TrainingSettings(steps=2000, evaluate_every=5, early_stopping=3, learning_rate=0.2)
+    flow = BNAF(2, transforms=1, hidden_layers=1, width=8)
+    record = quietly(flow, banana(40), valid=banana(200, seed=2), settings=settings)
+    assert record.reason == "early stopping"
+    marks, mark = [0], math.inf
+    for entry in record.history:
+        if entry.valid < mark - settings.plateau_threshold:
+            mark = entry.valid
+            marks.append(entry.step)
+    assert record.steps == marks[-1] + 200
 
 
 def test_a_drop_returns_to_the_best_weights():

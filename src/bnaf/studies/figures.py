@@ -39,15 +39,17 @@ def draw_study(study: Study, panels: Sequence[Panel]) -> Figure:
     grid = figure.subplots(len(names), columns, squeeze=False)
     for axes in grid.flat:
         axes.set(xticks=[], yticks=[])
+    brightest = {}
     for row, name in zip(grid, names, strict=True):
-        draw_density(row[0], study.log_density(name))
+        brightest[name] = draw_density(row[0], study.log_density(name))
         row[0].set_ylabel(name)
         row[0].set_xlabel(f"least {study.least_loss(name):.4f} nats")
     for run, record, path in panels:
-        axes = grid[names.index(run.experiment.name)][titles.index(run.variant.title) + 1]
+        name = run.experiment.name
+        axes = grid[names.index(name)][titles.index(run.variant.title) + 1]
         flow = load(path)
         assert isinstance(flow, Flow)
-        draw_density(axes, deepcopy(flow).double()().log_prob)
+        draw_density(axes, deepcopy(flow).double()().log_prob, brightest[name])
         axes.set_xlabel(f"+ {record['measures']['excess']:.4f} nats")
     for axes, title in zip(grid[0], [study.truth_title, *titles], strict=True):
         axes.set_title(title, fontsize="medium")
@@ -55,11 +57,27 @@ def draw_study(study: Study, panels: Sequence[Panel]) -> Figure:
 
 
 @torch.no_grad()
-def draw_density(axes: Axes, log_density: Callable[[Tensor], Tensor]) -> None:
-    """Draw a density as an image."""
+def draw_density(
+    axes: Axes, log_density: Callable[[Tensor], Tensor], brightest: float | None = None
+) -> float:
+    """Draw a density as an image, and return its largest value.
+
+    Args:
+        axes: Where to draw.
+        log_density: Its logarithm, as a function of rows.
+        brightest: Value, and all above it, that is drawn brightest; the largest by default.
+    """
     edges = torch.linspace(-LIMIT, LIMIT, PIXELS + 1, dtype=torch.float64)
     middles = (edges[:-1] + edges[1:]) / 2
     second, first = torch.meshgrid(middles, middles, indexing="ij")
     points = torch.stack([first, second], -1).reshape(-1, 2)
     density = torch.cat([log_density(part).exp() for part in points.split(ROWS)])
-    axes.imshow(density.reshape(PIXELS, PIXELS).numpy(), origin="lower", cmap="magma")
+    largest = density.max().item()
+    axes.imshow(
+        density.reshape(PIXELS, PIXELS).numpy(),
+        origin="lower",
+        cmap="magma",
+        vmin=0,
+        vmax=brightest or largest,
+    )
+    return largest

@@ -53,6 +53,7 @@ class Ledger:
             key
             for key, other in self.records.items()
             if all(other[part] == record[part] for part in ("name", "flow", "seed", "steps"))
+            and other["measures"]["rows"] == record["measures"]["rows"]
         ]
         for key in outdated:
             del self.records[key]

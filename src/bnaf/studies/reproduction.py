@@ -4,13 +4,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
-
 from bnaf.checks import one_of, whole
 from bnaf.files import atomic_file
 from bnaf.studies.ledger import Ledger, Record
 from bnaf.studies.plans import TEST_ROWS, Run, experiment_names, plan_runs, read_experiment
-from bnaf.studies.running import STUDIES, carry_out_all, flow_file
+from bnaf.studies.running import STUDIES, carry_out_all, core_count, flow_file
 from bnaf.studies.tables import Summary, summarise, write_markdown
 
 RUNS = "runs"  # folder of checkpoints and trained flows
@@ -43,7 +41,8 @@ def reproduce(
 
     Every run that is finished is at once in ``<study>.json``, with the trained flow under
     ``runs``; one that was cut short goes on from its checkpoint there. Runs that are finished are
-    not run again. Table and figure hold the runs that were asked for.
+    not run again. Table and figure hold the runs that were asked for; those of a part of the study
+    are called ``<study>-part``, and leave what the whole came to alone.
 
     Args:
         study: "toy" or "energy".
@@ -53,7 +52,7 @@ def reproduce(
         seeds: Seeds, in place of those of the files.
         steps: Steps, in place of those of the files.
         test_rows: Number of fresh rows each flow is measured on.
-        workers: Runs at a time, of one thread each; as many as torch has threads by default.
+        workers: Runs at a time, of one thread each; as many as there are cores by default.
         quiet: Whether to show no progress of the training.
         announce: Called with a line whenever a run is finished.
 
@@ -75,12 +74,14 @@ def reproduce(
     left = [run for run in runs if not _is_finished(run, ledger, folder)]
     tell = announce or (lambda line: None)
     tell(f"{len(left)} of {len(runs)} runs to do")
-    workers = workers or torch.get_num_threads()
+    workers = workers or core_count()
     finished = carry_out_all(left, folder, workers=workers, quiet=quiet)
     for count, (run, record) in enumerate(finished, 1):
         ledger.add(record)
         tell(f"{count} of {len(left)}: {run.label}: {_describe(record)}")
-    return _write(study, runs, ledger, folder, out)
+    whole_study = plan_runs([read_experiment(study, one) for one in experiment_names(study)])
+    stem = study if runs == whole_study else f"{study}-part"
+    return _write(study, runs, ledger, folder, out / stem)
 
 
 def _is_finished(run: Run, ledger: Ledger, folder: Path) -> bool:
@@ -96,7 +97,7 @@ def _describe(record: Record) -> str:
 
 
 def _write(
-    study: str, runs: Sequence[Run], ledger: Ledger, folder: Path, out: Path
+    study: str, runs: Sequence[Run], ledger: Ledger, folder: Path, stem: Path
 ) -> Reproduction:
     """Write the table and the figure; the first seed of each flow is drawn."""
     from bnaf.plots import write_figure  # loads matplotlib
@@ -105,7 +106,7 @@ def _write(
     finished = [(run, ledger.records[run.stem]) for run in runs]
     summaries = summarise(STUDIES[study], finished)
     claims = {run.experiment.name: run.experiment.claim for run in runs}
-    table, figure = out / f"{study}.md", out / f"{study}.png"
+    table, figure = stem.with_suffix(".md"), stem.with_suffix(".png")
     with atomic_file(table) as file:
         file.write(write_markdown(STUDIES[study], summaries, claims).encode())
     shown = {(run.experiment.name, run.variant.name): run for run in reversed(runs)}

@@ -27,6 +27,13 @@ LINE_SECONDS = 30.0
 GRACE = 20.0  # seconds in which a worker without a parent may write its checkpoint
 
 
+def core_count() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def flow_file(run: Run, folder: Path) -> Path:
     """Return where the trained flow of a run is kept."""
     return folder / f"{run.stem}.safetensors"

@@ -24,6 +24,7 @@ from bnaf.training.stepper import FOLD, Stepper
 
 POLL_STEPS, POLL_SECONDS = 10, 0.5  # between two agreements of several processes, at most
 SKIP_WINDOW, SKIP_STEPS = 100, FOLD  # steps that are judged together, and between looks
+PATIENCE_SHARE = 0.1  # of a budget that the rate decays to, without improvement, before it ends
 
 
 @dataclass(frozen=True)
@@ -217,12 +218,14 @@ class Run:
             state.best, state.best_step, state.best_rate = valid, state.step, rate
             self.keeper.keep_best(anchor=settings.reload_best)
         if valid < state.mark - settings.plateau_threshold:
-            state.mark, state.stalled = valid, 0
+            state.mark, state.stalled, state.improved = valid, 0, self._share()
         else:
             state.stalled += 1
         patience = settings.early_stopping
         if state.reason is None and patience is not None and state.stalled >= patience:
-            state.reason = "early stopping"
+            waited = self._share() - state.improved
+            if settings.schedule != "cosine" or waited >= PATIENCE_SHARE:
+                state.reason = "early stopping"
 
     def _save(self) -> None:
         self._saved = monotonic()

@@ -25,6 +25,7 @@ class RunState:
         best_rate: Learning rate at that time.
         mark: Validation loss that the next one has to improve on to count.
         stalled: Evaluations since that last happened.
+        improved: Share of the budget that was spent when it did.
         skipped: Steps that were skipped.
         skipped_before: Those before the hundred of now.
         last_skipped: Step by which the last of them was noticed.
@@ -45,6 +46,7 @@ class RunState:
     best_rate: float = 0.0
     mark: float = math.inf
     stalled: int = 0
+    improved: float = 0.0
     skipped: int = 0
     skipped_before: int = 0
     last_skipped: int = 0
