@@ -208,7 +208,7 @@ def test_a_run_whose_rate_decays_waits_for_a_tenth_of_its_budget():
         if entry.valid < mark - settings.plateau_threshold:
             mark = entry.valid
             marks.append(entry.step)
-    assert record.steps == marks[-1] + 200
+    assert marks[-1] + 200 <= record.steps <= marks[-1] + 205
 
 
 def test_a_drop_returns_to_the_best_weights():
