@@ -191,6 +191,7 @@ def test_tables_are_suited_where_settings_are_open():
     assert (chosen.pull, chosen.noise) == (3.0, 0.125)
     chosen = suit_table(TrainingSettings(), 256, 4, whole=False)
     assert (chosen.pull, chosen.noise) == (1.0, None)
+    assert suit_table(TrainingSettings(), 5001, 4, whole=False) == TrainingSettings()
     paper = suit_table(TrainingSettings.paper(), 100, 2, whole=True)
     assert paper == TrainingSettings.paper()
 

@@ -11,7 +11,7 @@ from bnaf.training.settings import TrainingSettings
 SMALL_TABLE = 1_000  # rows up to which every step takes them all
 BATCH = 512
 SMALL_STEPS = 300  # of runs whose steps take all rows
-PULL = 1.0  # strength of the prior of the weights
+PULL, PULLED_ROWS = 1.0, 5_000  # strength of the prior of the weights, and rows up to which it is
 SCOTT_SHARE = 0.25  # deviation of the noise of a small table, in units of Scott's bandwidth
 STREAM_ROWS = 1_000_000  # taken for the length of a stream that does not say
 LEAST_STEPS, MOST_STEPS, EPOCHS = 2_000, 20_000, 100
@@ -98,9 +98,10 @@ def suit_table(
 ) -> TrainingSettings:
     """Return the settings of a run on a standardised table.
 
-    A prior keeps the weights from memorising the rows; it fades as these become many. A run whose
-    steps take all rows of a small table has noise as well, in place of an early end, which would
-    need rows set aside to tell it: such a run may go on until it has converged.
+    Where rows are few, a prior keeps the weights from memorising them. Where they are many, it
+    would only keep a density from being as sharp as they are. A run whose steps take all rows of a
+    small table has noise as well, in place of an early end, which would need rows set aside to
+    tell it: such a run may go on until it has converged.
 
     Args:
         settings: Those of the run; what they leave open is filled in.
@@ -109,7 +110,8 @@ def suit_table(
         whole: Whether it is a run of the second kind.
     """
     scott = rows ** (-1 / (columns + 4))
-    chosen = {"pull": PULL, **({"noise": SCOTT_SHARE * scott} if whole else {})}
+    chosen = {"pull": PULL} if rows <= PULLED_ROWS else {}
+    chosen |= {"noise": SCOTT_SHARE * scott} if whole else {}
     left_open = {name: value for name, value in chosen.items() if getattr(settings, name) is None}
     return replace(settings, **left_open)
 

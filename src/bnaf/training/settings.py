@@ -33,7 +33,7 @@ class TrainingSettings:
         clip: Largest norm of the gradient; ``None`` for no clipping.
         pull: Strength of a Gaussian prior that pulls the weights towards where they started; the
             loss of the mean row feels it divided by the number of rows. ``None`` for 1 in
-            :meth:`bnaf.Model.fit`, and 0 elsewhere.
+            :meth:`bnaf.Model.fit` of up to 5,000 rows, and 0 elsewhere.
         noise: Deviation of normal noise that every step adds to rows in memory, which shrink to
             keep a deviation of 1; context included. ``None`` for a quarter of Scott's bandwidth in
             :meth:`bnaf.Model.fit` of a small table, and 0 elsewhere.
