@@ -110,7 +110,7 @@ def suit_table(
         whole: Whether it is a run of the second kind.
     """
     scott = rows ** (-1 / (columns + 4))
-    chosen = {"pull": PULL} if rows <= PULLED_ROWS else {}
+    chosen: dict[str, Any] = {"pull": PULL} if rows <= PULLED_ROWS else {}
     chosen |= {"noise": SCOTT_SHARE * scott} if whole else {}
     left_open = {name: value for name, value in chosen.items() if getattr(settings, name) is None}
     return replace(settings, **left_open)
