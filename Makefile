@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RIVALS := .venv-rivals
 
-.PHONY: install demo test test-slow test-browser lint bench bench-rivals docs session clean
+.PHONY: install demo test test-slow test-browser lint bench bench-rivals bench-quality docs session clean
 
 install: $(VENV)/installed $(VENV)/kernels
 
@@ -50,6 +50,10 @@ bench: install
 bench-rivals: $(RIVALS)/installed
 	$(RIVALS)/bin/python benchmarks/rivals_training.py --out results/rivals_training.json
 	$(RIVALS)/bin/python benchmarks/sampling.py --out results/rivals_sampling.json
+
+# two and a half hours on a quiet machine; again goes on where it stopped
+bench-quality: $(RIVALS)/installed
+	$(RIVALS)/bin/python benchmarks/quality.py --data $(DATA) --seconds 300 --out results/quality.json
 
 $(RIVALS)/installed: pyproject.toml benchmarks/rivals-requirements.txt
 	$(PYTHON) -m venv $(RIVALS)

@@ -203,6 +203,22 @@ def small_tables() -> str:
     return f"{make_table(headers, rows)}\n\n{describe(report)}"
 
 
+def loop_table() -> str:
+    """Return what the training loop adds to a bare step."""
+    report = read("loop")
+    rows = [
+        [
+            r["network"],
+            f"{r['bare_milliseconds']:.2f} ms",
+            f"{r['loop_milliseconds']:.2f} ms",
+            f"{100 * (r['ratio'] - 1):.1f} %",
+        ]
+        for r in report["records"]
+    ]
+    headers = ["network", "bare step", "step of the loop", "the loop adds"]
+    return f"{make_table(headers, rows)}\n\n{describe(report)}"
+
+
 def show_quality(records: Sequence[Record], best: float) -> str:
     """Return the mean test log-likelihood over seeds, how it spreads, weights and steps."""
     tests = [r["test"] for r in records]
@@ -279,6 +295,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "rivals-sampling": rivals_sampling_table,
     "growth": growth_tables,
     "small-tables": small_tables,
+    "loop": loop_table,
     "quality": quality_table,
     "toy": lambda: study_table("toy"),
     "energy": lambda: study_table("energy"),

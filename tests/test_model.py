@@ -259,6 +259,23 @@ def test_a_fit_can_be_repeated_and_leaves_global_draws_alone():
     assert torch.equal(one.log_prob(rows), two.log_prob(rows))
 
 
+def test_a_fit_of_a_small_table_does_not_depend_on_the_order_of_rows():
+    rows = torch.randn(200, 2, dtype=torch.float64).exp()
+    order = torch.randperm(200)
+    weights = torch.rand(200, dtype=torch.float64)
+    one, two = fitted(rows, weights=weights), fitted(rows[order], weights=weights[order])
+    assert torch.equal(one.log_prob(rows), two.log_prob(rows))
+
+
+@pytest.mark.filterwarnings("ignore::bnaf.TableWarning")
+def test_tables_of_one_row_and_of_one_column_are_fitted():
+    one = fitted(torch.tensor([[1.0, 2.0]], dtype=torch.float64))
+    assert one.log_prob(torch.tensor([[1.0, 2.0]])).isfinite().all()
+    assert one.sample(3, seed=0).shape == (3, 2)
+    column = fitted(torch.randn(50, 1, dtype=torch.float64))
+    assert column.sample(3, seed=0).shape == (3, 1)
+
+
 def test_given_columns_are_conditioned_on():
     x = torch.randn(600, 1, dtype=torch.float64)
     table = Table(torch.cat([x, 5 * x + 0.1 * torch.randn_like(x)], 1), ("cause", "effect"))

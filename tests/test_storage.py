@@ -274,6 +274,12 @@ HOSTILE = {
     "column_names": (put("columns", [1, None]), r"names of columns must be strings"),
     "types": (put("types", ["object", "O"]), r"Types of columns must be among"),
     "scale": (put("standardisation", {"location": [0, 0], "scale": [0, 1]}), r"positive finite"),
+    "digits": (put("standardisation", {"location": [10**400, 0], "scale": [1, 1]}), "do not fit"),
+    "lists": (
+        put("record", {"x": [[]] * 300_000}),
+        r"a header with 300,0\d\d '\[', expected 262,144",
+    ),
+    "strings": (put("record", {"x": ["ab"] * 600_000}), r"a header with 1,200,\d+ '\"', expected"),
     "no_scale": (put("standardisation", {"location": [0, 0]}), r"do not fit its flow: 'scale'"),
     "record": (put("record", None), r"'record' of type dict in its header, got NoneType"),
     "newer": (put("format", 99), r"format 99, written by bnaf .*; this version .* Update bnaf"),
@@ -303,6 +309,9 @@ def test_hostile_tensors_are_refused_with_a_reason(model_file, tmp_path):
     mixed = {**tensors, name: tensors[name].double()}
     with pytest.raises(StorageError, match="weights of one floating-point type, got"):
         load(forge(model_file, forged, tensors=mixed))
+    whole = {other: tensor.int() for other, tensor in tensors.items()}
+    with pytest.raises(StorageError, match=r"is of torch.int32, expected torch.float32"):
+        load(forge(model_file, forged, tensors=whole))
     with pytest.raises(StorageError, match="was altered after it was saved"):
         load(forge(model_file, forged, metadata={"sha256": "0" * 64}))
     forged.write_bytes(struct.pack("<Q", 2**60) + b"{" * 100)
@@ -333,7 +342,7 @@ def test_older_formats_are_upgraded(model_file, monkeypatch):
 
 
 def test_hostile_files_take_neither_memory_nor_time(model_file, tmp_path):
-    for name in ("features", "width", "layers", "transforms", "context"):
+    for name in ("features", "width", "layers", "transforms", "context", "lists", "strings"):
         forge(model_file, tmp_path / f"{name}.safetensors", HOSTILE[name][0])
     code = f"""
         import pathlib, resource, time

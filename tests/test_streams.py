@@ -17,6 +17,7 @@ from bnaf.data.standardisation import Standardisation
 from bnaf.data.streams import ParquetStream, is_large
 from bnaf.data.survey import survey_parquet
 from bnaf.errors import TableWarning
+from bnaf.training import Stream
 
 ROWS = 1003
 
@@ -155,6 +156,30 @@ def test_a_fingerprint_tells_streams_apart(path, tmp_path):
     others.append(open_stream(tmp_path / "t.parquet", seed=1))
     assert len(same) == 1
     assert len(same | {stream.fingerprint for stream in others}) == 6
+
+
+def test_a_fingerprint_is_the_same_in_all_processes(path):
+    shares = [open_stream(path, world_size=2, rank=rank, drop_missing=True) for rank in (0, 1)]
+    assert shares[0].fingerprint == shares[1].fingerprint
+
+
+def test_a_stream_for_one_process_is_shared_by_several(path):
+    shared = Stream(open_stream(path, seed=2))
+    for rank in (0, 1):
+        made = open_stream(path, seed=2, world_size=2, rank=rank)
+        batches = [batch.rows for batch in shared.batches(0, rank=rank, world_size=2)]
+        assert torch.equal(torch.cat(batches), torch.cat(list(made)))
+    assert shared.batch_count(2) == len(made) == shared.batch_count() // 2
+    with pytest.raises(SettingsError, match="made for process 0 of 3, got one with rank=1"):
+        next(Stream(made).batches(0, rank=0, world_size=3))
+
+
+@pytest.mark.parametrize("drop_missing", [False, True])
+def test_nothing_is_left_after_the_last_batch(path, drop_missing):
+    stream = Stream(open_stream(path, drop_last=False, drop_missing=drop_missing))
+    count = len([*stream.batches(0)])
+    assert len([*stream.batches(0, start=count - 1)]) == 1
+    assert [*stream.batches(0, start=count)] == []
 
 
 def test_large_files_are_told_from_small_ones(path, tmp_path, monkeypatch):

@@ -4,12 +4,15 @@ import csv
 import io
 import math
 import os
+import re
 import signal
 import time
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from fits import QUICK, banana, quietly, same_start, small_flow, square, weights_of
 from torch.distributions import MultivariateNormal
 
 import bnaf.training.job  # noqa: F401  (loads Fabric, so that no test times that)
@@ -18,45 +21,15 @@ from bnaf import (
     SettingsError,
     StorageError,
     TableError,
-    TrainingError,
     TrainingSettings,
     fit,
 )
 from bnaf.data.toy import draw_toy
 from bnaf.training import Batch, FreshRows, MaximumLikelihood, ReverseKL
+from bnaf.training.devices import make_fabric
+from bnaf.training.keeper import Keeper
 from bnaf.training.progress import Bar, Lines, Silence, View, make_progress
-
-QUICK = TrainingSettings(steps=12)
-
-
-def small_flow(context_features=0, **settings):
-    return BNAF(
-        2, context_features, **{"transforms": 1, "hidden_layers": 1, "width": 4, **settings}
-    )
-
-
-def square(x):
-    return (x**2).sum(-1)
-
-
-def banana(count, seed=0):
-    rows = torch.randn(count, 2, generator=torch.Generator().manual_seed(seed))
-    return torch.stack([rows[:, 0], rows[:, 0].square() - 1 + 0.3 * rows[:, 1]], 1)
-
-
-def quietly(flow, rows, **options):
-    return fit(flow, rows, **{"settings": QUICK, "progress": False, **options})
-
-
-def weights_of(flow):
-    return torch.cat([weight.detach().flatten() for weight in flow.parameters()])
-
-
-def same_start(build, count):
-    flows = [build() for _ in range(count)]
-    for flow in flows[1:]:
-        flow.load_state_dict(flows[0].state_dict())
-    return flows
+from bnaf.training.stepper import Stepper
 
 
 def test_the_default_beats_a_gaussian_on_held_out_rows():
@@ -168,7 +141,8 @@ def test_streams_and_fresh_rows_train():
 
     record = quietly(small_flow(), Unsized(), valid=Unsized(), settings=TrainingSettings(epochs=4))
     assert (record.steps, record.epochs, len(record.history)) == (12, 4, 4)
-    source = FreshRows(lambda count, generator: draw_toy("8gaussians", count, generator), batch=50)
+    draw = partial(draw_toy, "8gaussians")
+    source = FreshRows(draw, batch=200)
     record = quietly(small_flow(), source, settings=TrainingSettings.paper_toy(steps=10))
     assert len(record.history) == 10
     with pytest.raises(TableError, match="got an empty stream"):
@@ -227,68 +201,27 @@ def test_a_drop_returns_to_the_best_weights():
     assert levels == [max(0.5 / 2**number, 5e-4) for number in range(len(levels))]
 
 
+def test_a_return_to_the_best_weights_brings_their_average_back():
+    flow, settings = small_flow(), TrainingSettings(average=0.9, learning_rate=0.1)
+    fabric = make_fabric(settings, torch.device("cpu"))
+    stepper = Stepper(fabric, MaximumLikelihood(flow), settings)
+    keeper = Keeper(stepper)
+    for step in range(10):
+        if step == 5:
+            keeper.keep_best(anchor=True)
+        stepper.take(Batch(banana(50, seed=step)), 0.1, step)
+    keeper.return_to_anchor()
+    with stepper.averaged():
+        now = {f"flow.{name}": value.clone() for name, value in flow.state_dict().items()}
+    assert now.keys() == keeper.best.keys()
+    assert all(torch.equal(now[name], keeper.best[name]) for name in now)
+
+
 def test_the_papers_settings_run():
     settings = TrainingSettings.paper(epochs=2)
     record = quietly(BNAF.paper(2, transforms=2, width=4), banana(500), valid=banana(50),
                      settings=settings)  # fmt: skip
     assert (record.epochs, record.batch, len(record.history)) == (2, 166, 2)
-
-
-class Spiked(MaximumLikelihood):
-    """Likelihood that is infinite, undefined, or has an undefined gradient in some calls."""
-
-    def __init__(self, flow, spikes):
-        super().__init__(flow)
-        self.spikes, self.calls = spikes, 0
-
-    def losses(self, rows, context):
-        losses = super().losses(rows, context)
-        self.calls += 1
-        spike = self.spikes.get(self.calls)
-        if spike == "gradient":
-            return losses + (0 * losses.sum()).sqrt()  # 0 · inf in its gradient
-        return losses if spike is None else losses + spike
-
-
-@pytest.mark.parametrize("spike", [torch.inf, torch.nan, "gradient"])
-def test_a_few_undefined_losses_are_skipped_and_counted(spike):
-    rows = banana(100)
-    flow = small_flow()
-    objective = Spiked(flow, {2: spike, 5: spike})
-    record = quietly(flow, rows, objective=objective, settings=TrainingSettings(steps=100))
-    assert record.skipped == 2
-    assert weights_of(flow).isfinite().all()
-    assert record.loss == record.loss
-    assert record.history[-1].loss < record.history[0].loss - 0.1
-
-
-def test_a_skipped_step_changes_nothing():
-    rows = banana(100)
-    settings = TrainingSettings(steps=3, schedule="constant", warm_up=0, average=None)
-    one, two = same_start(small_flow, 2)
-    quietly(one, rows, objective=Spiked(one, {2: torch.nan}), settings=settings)
-    quietly(two, rows, settings=TrainingSettings(**settings.as_dict() | {"steps": 2}))
-    assert torch.equal(weights_of(one), weights_of(two))
-
-
-def test_many_undefined_losses_end_the_run_with_the_best_weights():
-    rows, flow = banana(100), small_flow()
-    objective = Spiked(flow, dict.fromkeys(range(41, 100), torch.nan))
-    settings = TrainingSettings(steps=500, max_skipped=5)
-    with pytest.raises(TrainingError, match=r"at step 50: more than 5 .* column [01]") as caught:
-        quietly(flow, rows, objective=objective, settings=settings)
-    assert caught.value.record.skipped == 10
-    assert weights_of(flow).isfinite().all()
-    with torch.no_grad():
-        assert -flow().log_prob(rows).mean() < caught.value.record.history[0].loss
-
-
-def test_a_failed_run_names_the_columns_of_a_stream():
-    rows = banana(64)
-    odd = rows.clone()
-    odd[3, 1] = torch.nan
-    with pytest.raises(TrainingError, match=r"by column, counted from 0: 1 \(15\)"):
-        quietly(small_flow(), [rows, odd], settings=TrainingSettings(steps=200))
 
 
 class Interrupted(MaximumLikelihood):
@@ -416,20 +349,27 @@ def test_progress_is_plain_off_a_terminal_and_absent_on_request():
     assert isinstance(lines, Lines)
     lines.show(VIEW)
     assert file.getvalue() == (
-        " 25 %  step 120  31.4 steps/s  loss 2.5000 nats  valid 2.7500  best 2.7000  "
-        "rate 0.01  1:15 left\n"
+        " 25 %  step 120  31.4 steps/s  1:15 left  loss 2.5000 nats  valid 2.7500  best 2.7000  "
+        "rate 0.01\n"
     )
 
 
-def test_progress_is_a_bar_on_a_terminal():
+def test_progress_is_a_bar_that_fits_80_columns(monkeypatch):
     class Terminal(io.StringIO):
         def isatty(self):
             return True
 
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
     file = Terminal()
     bar = make_progress(True, file)
     assert isinstance(bar, Bar)
-    bar.show(VIEW)
+    long = View(1_234_567, 0.25, 1031.4, -123.45678, -123.45678, -123.45678, 0.0123, 36_000.0)
+    bar.show(long)
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", file.getvalue())
+    for part in ("━━━", " 25%", "step 1234567", "1031.4 steps/s", "10:00:00 left"):
+        assert part in shown
+    assert "loss -123.4568 nats  valid -123.4568  best -123.4568  rate 0.012" in shown
     bar.close("done: 120 steps")
     assert "done: 120 steps" in file.getvalue()
 

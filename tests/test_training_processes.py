@@ -59,9 +59,20 @@ def test_two_processes_spend_a_time_together(together):
     assert 0.5 < together["timed"]["seconds"] < 2
 
 
-def test_a_signal_to_one_process_stops_both(together):
-    assert together["stopped"]["reason"] == "interrupted"
-    assert 12 <= together["stopped"]["steps"] <= 30
+@pytest.mark.parametrize("name", ["stopped", "pressed"])
+def test_a_signal_to_one_process_or_their_parent_stops_both(together, name):
+    assert together[name]["reason"] == "interrupted"
+    assert 12 <= together[name]["steps"] <= 30
+
+
+def test_two_processes_share_a_batch_of_one_row(together):
+    assert together["lone_two"]["skipped"] == 0
+    assert_close(together["lone_one"], together["lone_two"])
+
+
+def test_two_processes_share_a_stream_of_parquet(together):
+    assert together["parquet"]["reason"] == "budget"
+    assert together["parquet"]["epochs"] == 50 // (1300 // 40)
 
 
 def test_torchrun_starts_two_processes_that_agree_with_one(tmp_path, together):

@@ -131,11 +131,12 @@ def kill(folder: Path, schedule: str, seed: int) -> None:
 class OddStream:
     """Batches of which one has a missing value, in the share of the second process.
 
-    Where there are two processes, the second gets a signal to end in the middle of the run.
+    Where there are two processes, the second or their parent gets a signal to end in the middle
+    of the run.
     """
 
-    def __init__(self, rows: torch.Tensor, stop_at: int | None) -> None:
-        self.rows, self.stop_at = rows, stop_at
+    def __init__(self, rows: torch.Tensor, stop_at: int | None, *, parent: bool) -> None:
+        self.rows, self.stop_at, self.parent = rows, stop_at, parent
 
     def batches(self, epoch, *, rank=0, world_size=1, start=0):
         for number in range(start, self.batch_count()):
@@ -143,7 +144,10 @@ class OddStream:
             if number == 3:
                 rows[1, 1] = torch.nan
             if number == self.stop_at and epoch == 1 and rank == world_size - 1:
-                os.kill(os.getpid(), signal.SIGTERM)
+                if self.parent:
+                    os.kill(os.getppid(), signal.SIGINT)
+                else:
+                    os.kill(os.getpid(), signal.SIGTERM)
             yield rows[rank::world_size]
 
     def batch_count(self, world_size=1):
@@ -153,13 +157,21 @@ class OddStream:
 def train_together(folder: Path, name: str, settings: dict, *, stop_at: int | None = None) -> None:
     """Fit in float64 and write down what came out."""
     flow, rows = make_flow(torch.float64), make_rows(399, torch.float64)
-    odd = name.startswith(("odd", "stopped"))
+    source, weights, batch = rows[:300], None, None
+    if name.startswith(("odd", "stopped", "pressed")):
+        source = OddStream(rows[:300], stop_at, parent=name == "pressed")
+    elif name.startswith("lone"):  # the last batch has a row for one process alone
+        source = [rows[:40], rows[40:99], rows[99:100]]
+    elif name.startswith("parquet"):
+        source = ParquetStream(folder / "rows.parquet", 20, standardise=True, warn=False)
+    else:
+        weights, batch = 0.5 + rows[:300, 0].abs(), 33
     record = bnaf.fit(
         flow,
-        OddStream(rows[:300], stop_at) if odd else rows[:300],
+        source,
         valid=rows[300:],
-        weights=None if odd else 0.5 + rows[:300, 0].abs(),
-        settings=bnaf.TrainingSettings(**{"steps": 50, "batch": 33, "clip": 0.5, **settings}),
+        weights=weights,
+        settings=bnaf.TrainingSettings(**{"steps": 50, "batch": batch, "clip": 0.5, **settings}),
         checkpoint=folder / f"{name}.ckpt",
         progress=False,
     )
@@ -170,7 +182,7 @@ def train_together(folder: Path, name: str, settings: dict, *, stop_at: int | No
 
 
 def processes(folder: Path) -> None:
-    """Fit with one process and with two: in peace, with odd rows, in a given time, stopped."""
+    """Fit with one process and with two: in peace, with odd rows, in time, stopped."""
     two = {"devices": 2, "strategy": "ddp_fork"}
     train_in_fork = partial(fork_and_wait, train_together, folder)
     train_in_fork("one", {})
@@ -178,7 +190,12 @@ def processes(folder: Path) -> None:
     train_in_fork("odd_one", {})
     train_in_fork("odd_two", two)
     train_in_fork("timed", two | {"steps": None, "seconds": 0.7})
-    fork_and_wait(partial(train_together, folder, "stopped", two | {"steps": 400}, stop_at=2))
+    for name in ("stopped", "pressed"):
+        fork_and_wait(partial(train_together, folder, name, two | {"steps": 400}, stop_at=2))
+    train_in_fork("lone_one", {})
+    train_in_fork("lone_two", two)
+    fork_and_wait(write_rows, folder / "rows.parquet")
+    train_in_fork("parquet", two)
 
 
 def fork_and_wait(function, *arguments) -> None:

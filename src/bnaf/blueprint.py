@@ -99,7 +99,8 @@ def build_flow(
         name: What to call the file in messages.
 
     Raises:
-        StorageError: If the weights are of several floating-point types, or of one unheard of.
+        StorageError: If the weights are of several floating-point types, of one unheard of, or
+            whole or complex numbers.
     """
     types = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
     if len(types) > 1 or not types <= set(FLOATS):
@@ -109,6 +110,9 @@ def build_flow(
     try:
         with torch.device("cpu"), torch.random.fork_rng(devices=[]):
             flow = kind(**settings).to(next(iter(types), torch.get_default_dtype()))
+        for tensor, part in flow.state_dict().items():
+            if part.dtype != tensors[tensor].dtype:
+                raise TypeError(f"{tensor} is of {tensors[tensor].dtype}, expected {part.dtype}")
         flow.load_state_dict(dict(tensors))
     except (RuntimeError, TypeError, ValueError) as error:
         raise StorageError(f"{name} cannot be made into a flow: {str(error)[:200]}.") from None

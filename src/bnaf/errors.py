@@ -1,5 +1,7 @@
 """Exceptions and warnings a caller may catch; each derives from the built-in it refines."""
 
+from typing import Any
+
 
 class BnafError(Exception):
     """Root of all errors raised by this library."""
@@ -34,8 +36,22 @@ class InversionError(BnafError, ValueError):
 
 
 class TrainingError(BnafError, RuntimeError):
-    """Fit that could not be carried out; its ``record`` tells how far it came."""
+    """Fit that could not be carried out.
 
-    def __init__(self, message: str, record: object = None) -> None:
+    Args:
+        message: What went wrong.
+        record: How far it came.
+        column: Number of the column that is to blame, where one is known.
+        model: The model with the best weights so far, of :meth:`bnaf.Model.fit`.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        record: Any = None,
+        *,
+        column: int | None = None,
+        model: Any = None,
+    ) -> None:
         super().__init__(message)
-        self.record = record
+        self.record, self.column, self.model = record, column, model

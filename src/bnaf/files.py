@@ -35,8 +35,19 @@ def atomic_file(path: Path, *, overwrite: bool = True) -> Iterator[BinaryIO]:
         if not overwrite and path.exists():  # another process may have been faster
             raise FileExistsError(str(path))
         part.replace(path)
+        sync_folder(path.parent)
     finally:
         part.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until a folder's new entries are on the disk, where it can be opened."""
+    if os.name == "posix":
+        opened = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
 
 
 @contextmanager

@@ -16,11 +16,11 @@ from bnaf.data.columns import check_names
 from bnaf.data.standardisation import Standardisation
 from bnaf.data.tables import Table, check_types
 from bnaf.distributions import FlowDistribution
-from bnaf.errors import DtypeError, SettingsError, ShapeError
+from bnaf.errors import DtypeError, SettingsError, ShapeError, TrainingError
 from bnaf.flows import BNAF, Flow
 from bnaf.registry import flow_named
 from bnaf.table_fit import FitData
-from bnaf.training import TrainingSettings, fit, recommend
+from bnaf.training import TrainingRecord, TrainingSettings, fit, recommend
 from bnaf.training.recipe import suit_table
 
 
@@ -96,6 +96,7 @@ class Model:
         dtype: torch.dtype = torch.float32,
         checkpoint: Path | str | None = None,
         logs: Path | str | None = None,
+        loggers: Sequence[str] = ("csv",),
         progress: bool = True,
     ) -> "Model":
         """Fit a flow to a table, standardised by the moments of its rows.
@@ -122,11 +123,12 @@ class Model:
             dtype: Element type of the weights while training.
             checkpoint: File to keep the run in, and to go on from.
             logs: Folder for logs of every evaluation.
+            loggers: Which: "csv", "tensorboard" or both.
             progress: Whether to show progress.
 
         Raises:
             TableError: If the table cannot be modelled.
-            TrainingError: If training failed.
+            TrainingError: If training failed; its ``model`` has the best weights so far.
 
         Example:
             >>> rows = torch.randn(200, 2, dtype=torch.float64)
@@ -138,7 +140,8 @@ class Model:
         data = FitData.read(table, columns, given, valid, test, weights, settings)
         whole = data.whitened and (settings.batch or data.count) >= data.count
         columns_read = len(data.columns) + len(given)
-        settings = suit_table(settings, data.worth, columns_read, whole=whole)
+        if isinstance(data.rows, Tensor):
+            settings = suit_table(settings, data.worth, columns_read, whole=whole)
         chosen = recommend(data.count, len(data.columns)).flow_settings if flow == "bnaf" else {}
         chosen = {**chosen, **(flow_settings or {})}
         if "context_features" not in chosen and given:
@@ -147,27 +150,41 @@ class Model:
             untrained = flow_named(flow)(len(data.columns), **chosen).to(dtype)
             if isinstance(untrained, BNAF) and data.whitened:
                 untrained.start_smoothly()
-        record = fit(
-            untrained,
-            data.rows,
-            valid=data.valid_rows,
-            context=data.context,
-            valid_context=data.valid_context,
-            weights=data.weights,
-            valid_weights=data.valid_weights,
-            settings=settings,
-            checkpoint=checkpoint,
-            logs=logs,
-            progress=progress,
-        )
+        try:
+            record = fit(
+                untrained,
+                data.rows,
+                valid=data.valid_rows,
+                context=data.context,
+                valid_context=data.valid_context,
+                weights=data.weights,
+                valid_weights=data.valid_weights,
+                settings=settings,
+                checkpoint=checkpoint,
+                logs=logs,
+                loggers=loggers,
+                progress=progress,
+            )
+        except TrainingError as error:
+            message = str(error)
+            if error.column is not None and not data.whitened:
+                message += f" Column {error.column} is {data.columns[error.column]!r}."
+            model = cls._fitted(untrained, data, error.record)
+            raise TrainingError(message, error.record, column=error.column, model=model) from None
+        return cls._fitted(untrained, data, record)
+
+    @classmethod
+    def _fitted(cls, flow: Flow, data: FitData, record: TrainingRecord | None) -> "Model":
+        """Return the model of a flow that was fitted to the rows of a table."""
+        facts = record.shortened().as_dict() if record else {}
         return cls(
-            untrained,
+            flow,
             columns=data.columns,
             standardisation=data.scales,
             types=data.types,
             given_columns=data.given,
             given_standardisation=data.given_scales,
-            record=record.as_dict() | ({"split": data.split.as_dict()} if data.split else {}),
+            record=facts | ({"split": data.split.as_dict()} if data.split else {}),
         )
 
     @property

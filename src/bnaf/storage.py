@@ -25,6 +25,7 @@ from bnaf.registry import flow_name, flow_named, flow_names
 
 FORMAT = 2  # 2: standardisations may have a factor and slopes
 HEADER_LIMIT = 2**24  # bytes
+PARTS_LIMIT = {"[": 2**18, "{": 2**18, '"': 2**20, ",": 2**21}  # of a header, as they are counted
 SCALE_PARTS = ("location", "scale", "factor", "slopes")
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: lambda header: header}
 """From the header of a format to that of the next."""
@@ -200,8 +201,15 @@ def _read_header(metadata: Mapping[str, str], name: str) -> dict[str, Any]:
             f"{name} is a safetensors file of something else: expected metadata named 'bnaf', got "
             f"{sorted(metadata) or 'none'}. Give a file written by bnaf.save."
         )
+    text = metadata["bnaf"]
+    for mark, most in PARTS_LIMIT.items():  # objects in memory take far more than their text
+        if text.count(mark) > most:
+            raise StorageError(
+                f"{name} has a header with {text.count(mark):,} {mark!r}, expected {most:,} at "
+                "most; it is no model file of this library."
+            )
     try:
-        header = json.loads(metadata["bnaf"])
+        header = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise StorageError(f"{name} has a header that is no JSON: {str(error)[:200]}.") from None
     if not isinstance(header, dict):
@@ -263,5 +271,5 @@ def _model(flow: Flow, header: Mapping[str, Any], name: str) -> Model:
             given_standardisation=scales[1],
             record=header["record"],
         )
-    except (BnafError, KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (BnafError, LookupError, TypeError, ValueError, RuntimeError, ArithmeticError) as error:
         raise StorageError(f"{name} has columns that do not fit its flow: {error}") from None

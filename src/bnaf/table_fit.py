@@ -14,7 +14,7 @@ from bnaf.data.tables import Table, align_tables, read_table
 from bnaf.data.whitening import whiten
 from bnaf.errors import SettingsError, TableError
 from bnaf.training import TrainingSettings
-from bnaf.training.data import worth_of
+from bnaf.training.data import sorted_order, worth_of
 from bnaf.training.inputs import as_weights
 
 WHOLE_TABLE = 1_000  # rows up to which none are set aside
@@ -89,12 +89,14 @@ class FitData:
             )
         table = table.select([*names, *given])
         parts = _hold_out(table, valid, test, weights, settings.seed)
+        small = len(parts.train) <= WHOLE_TABLE
+        parts = parts.sorted() if small else parts
         rows, held_out = parts.train.select(names), parts.valid
         context = parts.train.select(given) if given else None
         scales = Standardisation.from_rows(rows.rows, parts.weights)
         given_scales = Standardisation.from_rows(context.rows, parts.weights) if context else None
         known = given_scales.apply(context.rows) if given_scales and context else None
-        if len(rows) <= WHOLE_TABLE and table.features <= WHITENED_COLUMNS:
+        if small and table.features <= WHITENED_COLUMNS:
             scales = whiten(scales, rows.rows, known, parts.weights)
         valid_known = None
         if given_scales and held_out:
@@ -173,6 +175,13 @@ class _Parts(NamedTuple):
     weights: Tensor | None
     valid: Table | None
     valid_weights: Tensor | None
+
+    def sorted(self) -> "_Parts":
+        """Return the training rows in an order of their own, which all sums then follow."""
+        weights = self.weights
+        order = sorted_order([self.train.rows] if weights is None else [self.train.rows, weights])
+        weights = None if weights is None else weights[order]
+        return self._replace(train=self.train.take(order), weights=weights)
 
 
 def _hold_out(table: Table, valid: Any, test: float, weights: Any, seed: int) -> _Parts:

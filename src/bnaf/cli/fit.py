@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import typer
 from typer import Option
 
@@ -13,6 +14,7 @@ from bnaf.cli.screen import number, show_json, show_lines
 from bnaf.data.streams import ParquetStream, is_large, open_stream
 from bnaf.data.tables import Table, read_table
 from bnaf.descriptions import describe
+from bnaf.errors import TrainingError
 from bnaf.model import Model
 from bnaf.training import TrainingSettings
 
@@ -58,6 +60,15 @@ def fit(
         Path | None,
         Option(help="File to keep the run in, and to go on from.", rich_help_panel="Training"),
     ] = None,
+    logs: Annotated[
+        Path | None,
+        Option(help="Folder for a CSV log of every evaluation.", rich_help_panel="Training"),
+    ] = None,
+    devices: options.Devices = None,
+    nodes: options.Nodes = None,
+    strategy: options.Strategy = None,
+    precision: options.Precision = None,
+    compile: options.Compile = False,
     drop_missing: options.DropMissing = False,
     drop_constant: options.DropConstant = False,
     dequantise: options.Dequantise = None,
@@ -77,7 +88,9 @@ def fit(
         if name in (names or []):
             raise typer.BadParameter(f"{name!r} is both in --columns and in --given; choose one.")
     settings = TrainingSettings(
-        **options.chosen(seconds=seconds, epochs=epochs, steps=steps, seed=seed)
+        **options.chosen(seconds=seconds, epochs=epochs, steps=steps, seed=seed),
+        **options.chosen(devices=options.count_devices(devices), nodes=nodes, strategy=strategy),
+        **options.chosen(precision=precision, compile=compile or None),
     )
     how = reading | {
         "columns": [*names, *conditions] if names else None,
@@ -91,20 +104,35 @@ def fit(
         rows = open_stream(table, drop_constant=drop_constant, **options.streaming(how))
     else:
         rows = read_table(table, **how, drop_constant=drop_constant)
-    model = Model.fit(
-        rows,
-        given=conditions,
-        valid=read_share(valid, how),
-        test=test,
-        settings=settings,
-        checkpoint=checkpoint,
-        progress=not quiet,
-        **options.chosen(flow=flow),
-    )
+    try:
+        model = Model.fit(
+            rows,
+            given=conditions,
+            valid=read_share(valid, how | {"dequantise": rows.grid}),
+            test=test,
+            settings=settings,
+            checkpoint=checkpoint,
+            logs=logs,
+            progress=not quiet,
+            **options.chosen(flow=flow),
+        )
+    except TrainingError as error:
+        if error.model is not None and _is_first_process():
+            save_model(error.model, out, force=force)
+            say(f"{out} has the best weights so far.")
+        raise
+    if not _is_first_process():
+        return
     save_model(model, out, force=force)
     count = rows.survey.rows if isinstance(rows, ParquetStream) else len(rows)
     seen = count - model.record.get("split", {}).get("test", 0)
     _report(describe(model) | {"rows": seen, "out": str(out)}, out, as_json=as_json)
+
+
+def _is_first_process() -> bool:
+    """Return whether this process, of those that may have trained together, is to speak."""
+    group = torch.distributed
+    return not (group.is_available() and group.is_initialized() and group.get_rank() > 0)
 
 
 def _report(facts: dict[str, Any], out: Path, *, as_json: bool) -> None:

@@ -82,6 +82,28 @@ Epochs = Annotated[
 Steps = Annotated[
     int | None, Option(help="Budget in steps of the optimiser.", rich_help_panel=TRAINING)
 ]
+Devices = Annotated[
+    str | None,
+    Option(help="Devices to train on, or auto.", metavar="N", rich_help_panel=TRAINING),
+]
+Nodes = Annotated[int | None, Option(help="Machines to train on.", rich_help_panel=TRAINING)]
+Strategy = Annotated[
+    str | None,
+    Option(
+        help="How processes work together, as Fabric names it: ddp, ddp_spawn.",
+        rich_help_panel=TRAINING,
+    ),
+]
+Precision = Annotated[
+    str | None,
+    Option(
+        help="Numbers used, as Fabric names them: bf16-true, 64-true.", rich_help_panel=TRAINING
+    ),
+]
+Compile = Annotated[
+    bool,
+    Option("--compile", help="Compile the objective by torch.compile.", rich_help_panel=TRAINING),
+]
 Seed = Annotated[int | None, Option(help="Seed of all that is drawn.")]
 Force = Annotated[bool, Option("--force", "-f", help="Replace files that exist.")]
 Json = Annotated[bool, Option("--json", help="Print JSON, for programs.")]
@@ -118,6 +140,16 @@ def noisy(names: Sequence[str] | None) -> bool | list[str]:
     """
     wanted = split_names(names)
     return wanted == [TIES] or (wanted or False)
+
+
+def count_devices(devices: str | None) -> int | str | None:
+    """Return a number of devices as one.
+
+    Example:
+        >>> count_devices("2"), count_devices("auto")
+        (2, 'auto')
+    """
+    return int(devices) if devices is not None and devices.isdigit() else devices
 
 
 def name_ties(words: Sequence[str]) -> list[str]:

@@ -1,7 +1,7 @@
 """What is looked at in the columns of a table before a density is fitted to them."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -216,7 +216,7 @@ def add_grid_noise(rows: Rows, steps: dict[int, float], generator: np.random.Gen
 
 def noise_steps(
     names: Sequence[str],
-    wanted: bool | Sequence[str],
+    wanted: bool | Sequence[str] | Mapping[str, float],
     ties: dict[int, Ties],
     rows: Rows,
     types: Sequence[str],
@@ -225,7 +225,7 @@ def noise_steps(
 
     Args:
         names: Names of all columns.
-        wanted: ``True`` for the columns with ties, or names.
+        wanted: ``True`` for the columns with ties, or names, or steps by name.
         ties: The columns with ties.
         rows: Values that the grids are read off.
         types: Element types the columns had.
@@ -235,6 +235,8 @@ def noise_steps(
     """
     if isinstance(wanted, bool):
         return {index: found.step for index, found in ties.items()} if wanted else {}
+    if isinstance(wanted, Mapping):
+        return dict(zip(find_columns([*wanted], names), wanted.values(), strict=True))
     steps = {
         index: grid_step(rows[:, index], types[index]) for index in find_columns(wanted, names)
     }

@@ -34,7 +34,8 @@ def read_csv(
         raise TableError(f"delimiter must be one character, got {delimiter!r}.")
     if not text.strip():
         raise TableError(f"{name} is empty, expected lines of values; write it again.")
-    lines = [line.decode(errors="replace") for line in text[:65536].splitlines() if line.strip()]
+    start = text.lstrip()[:65536]
+    lines = [line.decode(errors="replace") for line in start.splitlines() if line.strip()]
     _check_delimiter(lines, delimiter, name)
     if not text.endswith(b"\n"):
         text += b"\n"

@@ -1,5 +1,6 @@
 """Batches of rows from Parquet files larger than memory."""
 
+import copy
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
@@ -108,11 +109,7 @@ class ParquetStream:
         most = max(BUFFER_VALUES // len(self.columns), batch_rows)
         self.buffer_rows = buffer_rows or min(BUFFER_ROWS, most)
         self._position = {"epoch": 0, "batch": 0, "block": 0, "offset": 0}
-        if drop_last and not len(self):
-            raise TableError(
-                f"{self.path.name} has {self.rows:,} rows, expected a batch of {batch_rows:,} for "
-                f"each of {world_size} processes; choose smaller batches, or drop_last=False."
-            )
+        self._check_batches()
 
     @property
     def survey(self) -> Survey:
@@ -122,8 +119,13 @@ class ParquetStream:
                 self.path, columns=self.columns, drop_missing=self.drop_missing, seed=self.seed
             )
             if self.warn:
-                self._survey.warn(without=[self.columns[index] for index in self._steps])
+                self._survey.warn(without=[*self.grid])
         return self._survey
+
+    @property
+    def grid(self) -> dict[str, float]:
+        """Steps of the grids that columns lie on before noise spreads them, by name."""
+        return {self.columns[index]: step for index, step in self._steps.items()}
 
     @property
     def standardisation(self) -> Standardisation | None:
@@ -165,6 +167,22 @@ class ParquetStream:
         block, offset = divmod(batch * self.batch_rows, self.buffer_rows)
         self._position.update(batch=batch, block=block, offset=offset)
 
+    def shared(self, rank: int, world_size: int) -> "ParquetStream":
+        """Return the stream of one of several processes, from the start.
+
+        Args:
+            rank: Which process, from 0.
+            world_size: Number of processes.
+
+        Raises:
+            TableError: If there is less than a batch for each.
+        """
+        share = copy.copy(self)
+        share.rank, share.world_size = rank, world_size
+        share.set_epoch(0)
+        share._check_batches()
+        return share
+
     @property
     def fingerprint(self) -> str:
         """Digest of what the batches depend on; of the file its footer, which tells all sizes."""
@@ -173,7 +191,8 @@ class ParquetStream:
             footer = int.from_bytes(file.read(4), "little") + 8
             file.seek(-min(footer, self.path.stat().st_size), os.SEEK_END)
             digest = hashlib.blake2b(file.read(), digest_size=16)
-        chosen = [self.columns, self._order(), self.drop_last, self.drop_missing, self._steps]
+        order = {name: value for name, value in self._order().items() if name != "rank"}
+        chosen = [self.columns, order, self.drop_last, self.drop_missing, self._steps]
         if self.standardisation is not None:
             scales = self.standardisation
             chosen += [scales.location.tolist(), scales.scale.tolist()]
@@ -304,6 +323,14 @@ class ParquetStream:
             **({"rank": self.rank} if self.drop_missing else {}),
         }
 
+    def _check_batches(self) -> None:
+        if self.drop_last and not len(self):
+            raise TableError(
+                f"{self.path.name} has {self.rows:,} rows, expected a batch of "
+                f"{self.batch_rows:,} for each of {self.world_size} processes; choose smaller "
+                "batches, or drop_last=False."
+            )
+
     def _drop_constant(self) -> None:
         found = survey_parquet(
             self.path, columns=self.columns, drop_missing=self.drop_missing, seed=self.seed
@@ -314,7 +341,7 @@ class ParquetStream:
         self.types = tuple(self.types[self.columns.index(name)] for name in kept)
         self.columns, self._survey = kept, found.select(kept)
         if self.warn:
-            self._survey.warn(without=[self.columns[index] for index in self._steps])
+            self._survey.warn(without=[*self.grid])
 
 
 def is_large(path: str | Path, columns: Sequence[str] | None = None) -> bool:

@@ -1,8 +1,8 @@
 """Tables of numbers with the names and types of their columns."""
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -40,6 +40,7 @@ class Table:
         columns: Names of the columns.
         types: Element types the columns had, by NumPy's names, so that samples can be written
             with the same; float64 by default.
+        grid: Steps of the grids that columns lay on before noise spread them, by name.
 
     Raises:
         TableError: If names, types and columns do not agree, or a name occurs twice.
@@ -48,6 +49,7 @@ class Table:
     rows: Tensor
     columns: tuple[str, ...]
     types: tuple[str, ...] = ()
+    grid: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rows", self.rows.detach().to("cpu", torch.float64))
@@ -82,7 +84,8 @@ class Table:
         """
         indices = find_columns(columns, self.columns)
         types = tuple(self.types[index] for index in indices)
-        return Table(self.rows[:, indices], tuple(columns), types)
+        grid = {name: step for name, step in self.grid.items() if name in columns}
+        return Table(self.rows[:, indices], tuple(columns), types, grid)
 
     def take(self, indices: Tensor) -> "Table":
         """Return the rows at some indices."""
@@ -109,7 +112,7 @@ def read_table(
     key: str | None = None,
     drop_missing: bool = False,
     drop_constant: bool = False,
-    dequantise: bool | Sequence[str] = False,
+    dequantise: bool | Sequence[str] | Mapping[str, float] = False,
     given: Sequence[str] = (),
     seed: int = 0,
     warn: bool = True,
@@ -133,7 +136,8 @@ def read_table(
         drop_missing: Whether to leave out rows with a missing or infinite value.
         drop_constant: Whether to leave out columns that hold one value.
         dequantise: Whether to add uniform noise, as wide as the column's own grid, to columns with
-            few distinct values or heavy ties; or the names of the columns to add it to.
+            few distinct values or heavy ties; or the names of the columns to add it to; or
+            widths by name, such as the ``grid`` of a table whose rows this one's go with.
         given: Columns that will be conditioned on: their values may repeat, so ties in them are
             neither warned of nor spread by ``dequantise=True``.
         seed: Seed of that noise.
@@ -167,7 +171,8 @@ def read_table(
         warn_of_columns(labels, len(rows), constant, left)
     if steps:
         rows = add_grid_noise(rows, steps, np.random.default_rng(seed))
-    return Table(torch.from_numpy(rows), tuple(labels), tuple(types))
+    grid = {labels[index]: step for index, step in steps.items()}
+    return Table(torch.from_numpy(rows), tuple(labels), tuple(types), grid)
 
 
 def check_types(types: Sequence[str]) -> None:

@@ -1,6 +1,6 @@
 """Average of the weights over the steps of a run."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -58,6 +58,17 @@ class WeightAverage:
         finally:
             with torch.no_grad():
                 torch._foreach_copy_(self.parameters, raw)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the average and the number of steps it is over, by name."""
+        values = {f"values.{number}": value for number, value in enumerate(self.values)}
+        return values | {"steps": torch.tensor(self.steps)}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Put back what :meth:`state_dict` returned."""
+        self.steps = int(state["steps"])
+        for number, value in enumerate(self.values):
+            value.copy_(state[f"values.{number}"])
 
     def _weight(self, step: int) -> float:
         if not self.bias_correction:

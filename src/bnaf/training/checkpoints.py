@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,9 +13,10 @@ import torch
 from torch import Tensor
 
 from bnaf.errors import StorageError
+from bnaf.files import sync_folder
 
 KEY = "bnaf.checkpoint"
-VERSION = 1
+VERSION = 2
 
 
 class Checkpoint(NamedTuple):
@@ -24,27 +26,53 @@ class Checkpoint(NamedTuple):
     facts: dict[str, Any]
 
 
+def check_checkpoint(path: Path) -> None:
+    """Check, before the work is done, that a checkpoint can be written.
+
+    Raises:
+        StorageError: If it cannot.
+    """
+    if path.is_dir():
+        raise StorageError(f"The checkpoint {path} must be a file, got a folder; add a name.")
+    with _unfinished(path) as part:
+        part.open("ab").close()
+
+
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint so that a crash at any moment leaves the old file or the new one."""
+    """Write a checkpoint so that a crash at any moment leaves the old file or the new one.
+
+    Raises:
+        StorageError: If it cannot be written.
+    """
     tensors = {
         name: tensor.detach().cpu().contiguous().clone()
         for name, tensor in checkpoint.tensors.items()
     }
     facts = json.dumps({"version": VERSION, **checkpoint.facts})
     content = safetensors.torch.save(tensors, {KEY: facts})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(path.name + ".part")
-    with unfinished.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)
-    if os.name == "posix":  # where a folder can be opened: its new entry must survive, too
-        folder = os.open(path.parent, os.O_RDONLY)
+    with _unfinished(path) as part:
+        with part.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+        sync_folder(path.parent)
+
+
+@contextmanager
+def _unfinished(path: Path) -> Iterator[Path]:
+    """Lend a path beside a checkpoint: one for all runs, so that killed ones leave one file."""
+    part = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            os.fsync(folder)
+            yield part
         finally:
-            os.close(folder)
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise StorageError(
+            f"The checkpoint {path} cannot be written: {error}; check its folder."
+        ) from None
 
 
 def read_checkpoint(path: Path) -> Checkpoint:

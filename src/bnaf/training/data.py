@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -81,7 +81,7 @@ class Rows:
         self.batch_total = -(-self.count // min(batch or self.count, self.count))
         self.batch, self.seed = self.count // self.batch_total, seed
         if self.batch_total == 1:
-            order = _sorted_order([part for part in (rows, context, weights) if part is not None])
+            order = sorted_order([part for part in (rows, context, weights) if part is not None])
             rows = rows[order]
             context = None if context is None else context[order]
             weights = None if weights is None else weights[order]
@@ -125,7 +125,7 @@ class Rows:
         for part in (self.rows, self.context, self.weights):
             if part is not None:
                 digest.update(f"{tuple(part.shape)}{part.dtype}".encode())
-                digest.update(part.detach().cpu().contiguous().numpy().tobytes())
+                digest.update(part.detach().cpu().contiguous().view(torch.uint8).numpy().data)
         return digest.hexdigest()
 
     @property
@@ -151,17 +151,17 @@ class Rows:
         )
 
     def _share(self, mine: Tensor | slice, all_processes: Tensor | slice) -> Batch:
-        rows, context, weights = self.rows[mine], self.context, self.weights
+        context, weights = self.context, self.weights
         if weights is not None:
-            total: float | Tensor = weights[all_processes].sum()
+            total: float | Tensor = _take(weights, all_processes).sum()
         elif isinstance(all_processes, Tensor):
             total = len(all_processes)
         else:
             total = len(range(self.count)[all_processes])
         return Batch(
-            rows,
-            None if context is None else context[mine],
-            None if weights is None else weights[mine],
+            _take(self.rows, mine),
+            None if context is None else _take(context, mine),
+            None if weights is None else _take(weights, mine),
             total,
         )
 
@@ -220,8 +220,9 @@ class Stream:
 
     One with ``set_epoch`` is told which epoch comes next, and orders its rows by it; one with
     ``go_to(epoch, batch)`` is told the batch as well, and need not be read up to there. One with
-    ``rank`` and ``world_size`` yields the share of its process and must have been made for as many
-    as there are; of any other, each process takes every so many rows of a batch.
+    ``rank`` and ``world_size`` yields the share of its process; made for one process alone, it is
+    asked for the share of another by ``shared(rank, world_size)``. Of any other, each process
+    takes every so many rows of a batch.
 
     Args:
         iterable: What yields tensors of rows, or batches.
@@ -234,26 +235,22 @@ class Stream:
                 f"{type(iterable).__name__}; give a list of batches, or an object with batches()."
             )
         self.iterable: Any = iterable
+        self._shares: dict[tuple[int, int], Any] = {}
 
     def batches(
         self, epoch: int, *, rank: int = 0, world_size: int = 1, start: int = 0
     ) -> Iterator[Batch]:
-        mine = slice(rank, None, world_size)
-        if hasattr(self.iterable, "world_size"):
-            mine = slice(None)
-            made_for = self.iterable.rank, self.iterable.world_size
-            if made_for != (rank, world_size):
-                raise SettingsError(
-                    f"The stream must be made for process {rank} of {world_size}, got one with "
-                    f"rank={made_for[0]} and world_size={made_for[1]}."
-                )
-        if hasattr(self.iterable, "go_to"):
-            self.iterable.go_to(epoch, start)
-            items = iter(self.iterable) if start != self.batch_count() else iter(())
+        iterable = self._share(rank, world_size)
+        whole = not hasattr(iterable, "world_size")
+        mine = slice(rank, None, world_size) if whole else slice(None)
+        if hasattr(iterable, "go_to"):
+            iterable.go_to(epoch, start)
+            ended = start == _length(iterable) or getattr(iterable, "epoch", epoch) != epoch
+            items = iter(()) if ended else iter(iterable)
         else:
-            if hasattr(self.iterable, "set_epoch"):
-                self.iterable.set_epoch(epoch)
-            items = islice(self.iterable, start, None)
+            if hasattr(iterable, "set_epoch"):
+                iterable.set_epoch(epoch)
+            items = islice(iterable, start, None)
         for item in items:
             batch = item if isinstance(item, Batch) else Batch(torch.as_tensor(item))
             rows, context, weights, _ = batch
@@ -270,10 +267,34 @@ class Stream:
         return digest
 
     def batch_count(self, world_size: int = 1) -> int | None:
-        try:
-            return len(self.iterable)
-        except TypeError:
-            return None
+        return _length(self._share(getattr(self.iterable, "rank", 0), world_size))
+
+    def _share(self, rank: int, world_size: int) -> Any:
+        """Return the stream of a process: itself, or what it makes for one of several."""
+        if not hasattr(self.iterable, "world_size"):
+            return self.iterable
+        made_for = self.iterable.rank, self.iterable.world_size
+        if made_for == (rank, world_size):
+            return self.iterable
+        if made_for == (0, 1) and hasattr(self.iterable, "shared"):
+            if (rank, world_size) not in self._shares:
+                self._shares[rank, world_size] = self.iterable.shared(rank, world_size)
+            return self._shares[rank, world_size]
+        raise SettingsError(
+            f"The stream must be made for process {rank} of {world_size}, got one with "
+            f"rank={made_for[0]} and world_size={made_for[1]}."
+        )
+
+
+def _take(rows: Tensor, which: Tensor | slice) -> Tensor:
+    return rows.index_select(0, which) if isinstance(which, Tensor) else rows[which]
+
+
+def _length(iterable: Any) -> int | None:
+    try:
+        return len(iterable)
+    except TypeError:
+        return None
 
 
 def as_batch(item: Tensor | Batch, like: Tensor) -> Batch:
@@ -307,7 +328,8 @@ def mix_seed(seed: int, number: int) -> int:
     return int.from_bytes(digest, "big")
 
 
-def _sorted_order(parts: list[Tensor]) -> Tensor:
+def sorted_order(parts: Sequence[Tensor]) -> Tensor:
+    """Return the order of rows by their values, whatever order they came in."""
     columns = torch.cat([part.reshape(len(part), -1) for part in parts], 1)
     order = np.lexsort(columns.cpu().double().numpy().T)
     return torch.from_numpy(order).to(columns.device)

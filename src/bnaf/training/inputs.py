@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bnaf.errors import SettingsError, ShapeError, TableError
 from bnaf.flows import Flow
-from bnaf.training.data import BaseDraws, BatchSource, Rows, Stream
+from bnaf.training.data import BaseDraws, BatchSource, FreshRows, Rows, Stream
 from bnaf.training.objectives import Objective, ReverseKL
 from bnaf.training.recipe import STREAM_ROWS, choose_batch
 from bnaf.training.settings import TrainingSettings
@@ -40,7 +40,19 @@ def make_source(
         table = _table(rows, context, weights, flow, like, "")
         batch = choose_batch(len(table[0]), settings.batch)
         return Rows(*table, batch=batch, seed=settings.seed, noise=settings.noise or 0.0)
-    return _stream(rows, context, weights, "rows")
+    if settings.noise or settings.pull:
+        raise SettingsError(
+            f"noise and pull are for rows in memory, got noise={settings.noise} and pull="
+            f"{settings.pull} with a stream; leave them out, or give the rows as one array."
+        )
+    source = _stream(rows, context, weights, "rows")
+    held = source.batch if isinstance(source, FreshRows) else getattr(rows, "batch_rows", None)
+    if settings.batch is not None and held not in (None, settings.batch):
+        raise SettingsError(
+            f"batch must be that of the stream of rows, {held}, got {settings.batch} in the "
+            "settings; make the stream with as many, or leave it out of the settings."
+        )
+    return source
 
 
 def make_held_out(valid: Any, context: Any, weights: Any, flow: Flow, like: Tensor) -> BatchSource:

@@ -13,7 +13,12 @@ from lightning_fabric.strategies.launchers.multiprocessing import _MultiProcessi
 from torch import Tensor
 
 from bnaf.errors import SettingsError, TrainingError
-from bnaf.training.checkpoints import Checkpoint, read_checkpoint, write_checkpoint
+from bnaf.training.checkpoints import (
+    Checkpoint,
+    check_checkpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
 from bnaf.training.data import BatchSource, Rows
 from bnaf.training.devices import make_fabric, sum_over
 from bnaf.training.logs import make_loggers, next_version
@@ -29,6 +34,7 @@ from bnaf.training.recipe import (
 )
 from bnaf.training.record import TrainingRecord
 from bnaf.training.settings import TrainingSettings
+from bnaf.training.signals import Forwarding
 
 
 class Outcome(NamedTuple):
@@ -37,6 +43,7 @@ class Outcome(NamedTuple):
     weights: dict[str, Tensor]
     record: TrainingRecord
     failure: str | None
+    column: int | None
 
 
 @dataclass(frozen=True)
@@ -58,6 +65,8 @@ class Job:
         """Run on all devices, and load what came out into the objective."""
         like = next(self.objective.parameters())
         device, dtype, training = like.device, like.dtype, self.objective.training
+        if self.checkpoint is not None:
+            check_checkpoint(self.checkpoint)
         identity = {} if self.checkpoint is None else self._identity()
         facts = self._checkpoint_facts(identity)
         version: str | None = facts["state"]["log_version"] if facts else None
@@ -76,7 +85,7 @@ class Job:
             for logger in loggers:
                 logger.finalize("success")
         if outcome.failure is not None:
-            raise TrainingError(outcome.failure, outcome.record)
+            raise TrainingError(outcome.failure, outcome.record, column=outcome.column)
         return outcome.record
 
     def train(
@@ -97,8 +106,8 @@ class Job:
             raise
         finally:
             progress.close(_summarise(run))
-        failure = _explain(run) if run.state.reason == "failed" else None
-        return Outcome(run.keeper.kept(), self._record(run), failure)
+        failure, column = _explain(run) if run.state.reason == "failed" else (None, None)
+        return Outcome(run.keeper.kept(), self._record(run), failure, column)
 
     def _display(self, rank: int) -> Progress:
         if rank > 0 or self.progress is False:
@@ -135,6 +144,8 @@ class Job:
             "settings": self.settings.as_dict(),
             "flow": self.objective.flow.settings,
             "objective": type(self.objective).__name__,
+            "anneal": getattr(self.objective, "anneal", None),
+            "seed": getattr(self.source, "seed", None),
             **{
                 name: None if source is None else getattr(source, "fingerprint", None)
                 for name, source in sources.items()
@@ -185,15 +196,18 @@ def _launch(fabric: Fabric, train: Callable[[Fabric], Outcome]) -> Outcome:
         return outcome
     with TemporaryDirectory() as folder:
         path = Path(folder) / "outcome"
-        fabric.launch(partial(_hand_over, train=train, path=path))
+        with Forwarding():
+            fabric.launch(partial(_hand_over, train=train, path=path))
         tensors, facts = read_checkpoint(path)
-    return Outcome(tensors, TrainingRecord.from_dict(facts["record"]), facts["failure"])
+    record = TrainingRecord.from_dict(facts["record"])
+    return Outcome(tensors, record, facts["failure"], facts["column"])
 
 
 def _hand_over(fabric: Fabric, train: Callable[[Fabric], Outcome], path: Path) -> None:
     outcome = train(fabric)
     if fabric.global_rank == 0:
-        facts = {"record": outcome.record.as_dict(), "failure": outcome.failure}
+        facts = {"record": outcome.record.as_dict()}
+        facts |= {"failure": outcome.failure, "column": outcome.column}
         write_checkpoint(path, Checkpoint(outcome.weights, facts))
 
 
@@ -206,26 +220,30 @@ def _summarise(run: Run) -> str:
     return line + (f", {state.skipped} steps skipped" if state.skipped else "")
 
 
-def _explain(run: Run) -> str:
-    """Return why a run failed: which steps, and which columns are to blame."""
+def _explain(run: Run) -> tuple[str, int | None]:
+    """Return why a run failed, which steps and which columns; and the column, if it is one."""
     state, settings = run.state, run.settings
+    many = f"more than {settings.max_skipped} of its last 100 steps"
+    many = f"all of its {state.step} steps" if state.skipped == state.step else many
     text = (
-        f"Training ended at step {state.last_skipped}: more than {settings.max_skipped} of its "
-        "last 100 steps had a loss or gradient that is not finite. The flow keeps the best "
-        "weights. "
+        f"Training ended at step {state.last_skipped}: {many} had a loss or gradient that is not "
+        "finite. The flow keeps the best weights. "
     )
     odd = None if run.odd_columns is None else sum_over(run.fabric, run.odd_columns)
     if odd is not None and odd.any():
         listed = ", ".join(f"{int(i)} ({int(odd[i])})" for i in odd.nonzero())
-        return text + f"Missing or infinite values by column, counted from 0: {listed}."
-    assert run.batch is not None
+        column = int(odd.argmax()) if odd.count_nonzero() == 1 else None
+        return text + f"Missing or infinite values by column, counted from 0: {listed}.", column
+    if run.batch is None or not len(run.batch.rows):
+        return text, None
     largest = run.batch.rows.abs().amax(0)
     column = int(largest.argmax())
-    return text + (
+    text += (
         f"All values are finite; the largest of the last batch is {float(largest[column]):.3g}, "
         f"in column {column}, counted from 0. Rescale the columns, or lower learning_rate "
         f"({settings.rate})."
     )
+    return text, column
 
 
 def _flatten(facts: dict[str, Any], prefix: str = "") -> dict[str, Any]:

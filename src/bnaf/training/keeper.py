@@ -31,15 +31,15 @@ class Keeper:
         self.stepper = stepper
         self.identity: dict[str, object] = {}
         self.best: Weights | None = None
-        self.anchor: Weights | None = None  # raw weights and optimiser at the best evaluation
+        self.anchor: Weights | None = None  # what is trained, as of the best evaluation
 
     def keep_best(self, *, anchor: bool) -> None:
-        """Keep the averaged weights, and the raw ones with their optimiser if asked to."""
+        """Keep the averaged weights, and all it takes to return to this point if asked to."""
         self.best = self._averaged()
         self.anchor = self._raw() if anchor else None
 
     def return_to_anchor(self) -> None:
-        """Go back to the raw weights and the optimiser of the best evaluation."""
+        """Go back to the weights, the optimiser and the average of the best evaluation."""
         assert self.anchor is not None
         self._load_raw(self.anchor)
 
@@ -52,10 +52,7 @@ class Keeper:
         stepper = self.stepper
         tensors = _named("raw.", self._raw()) | {"sums": stepper.sums, "entries": stepper.entries}
         tensors |= _named("best.", self.best or {}) | _named("anchor.", self.anchor or {})
-        facts = state.as_facts(plateau) | {"identity": self.identity, "average_steps": 0}
-        if stepper.average is not None:
-            tensors |= {f"average.{i}": mean for i, mean in enumerate(stepper.average.values)}
-            facts["average_steps"] = stepper.average.steps
+        facts = state.as_facts(plateau) | {"identity": self.identity}
         if stepper.prior is not None:
             tensors |= {f"centre.{i}": centre for i, centre in enumerate(stepper.prior.centres)}
         if state.reason in ("interrupted", "failed"):
@@ -72,10 +69,6 @@ class Keeper:
         stepper.entries = tensors["entries"]
         self.best = part(tensors, "best.") or None
         self.anchor = part(tensors, "anchor.") or None
-        if stepper.average is not None:
-            stepper.average.steps = facts["average_steps"]
-            for number, mean in enumerate(stepper.average.values):
-                mean.copy_(tensors[f"average.{number}"])
         if stepper.prior is not None:
             for number, centre in enumerate(stepper.prior.centres):
                 centre.copy_(tensors[f"centre.{number}"])
@@ -86,12 +79,18 @@ class Keeper:
             return _copies(self.stepper.objective.state_dict())
 
     def _raw(self) -> Weights:
-        weights = _named("weights.", self.stepper.objective.state_dict())
-        return _copies(weights | _named("optimiser.", flatten_optimiser(self.stepper.optimiser)))
+        stepper = self.stepper
+        raw = _named("weights.", stepper.objective.state_dict())
+        raw |= _named("optimiser.", flatten_optimiser(stepper.optimiser))
+        if stepper.average is not None:
+            raw |= _named("average.", stepper.average.state_dict())
+        return _copies(raw)
 
     def _load_raw(self, raw: Weights) -> None:
         self.stepper.objective.load_state_dict(part(raw, "weights."))
         restore_optimiser(self.stepper.optimiser, part(raw, "optimiser."))
+        if self.stepper.average is not None:
+            self.stepper.average.load_state_dict(part(raw, "average."))
 
 
 def _copies(weights: Weights) -> Weights:

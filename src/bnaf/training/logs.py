@@ -43,7 +43,9 @@ def make_loggers(folder: Path, version: str, kinds: Sequence[str]) -> list[Any]:
     loggers: list[Any] = []
     for old in (folder / version).glob("*"):
         if old.name == "metrics.csv" or old.name.startswith("events.out.tfevents"):
-            old.unlink()  # its evaluations are in the checkpoint, and are written anew
+            old.unlink(
+                missing_ok=True
+            )  # its evaluations are in the checkpoint, and are written anew
     if "csv" in kinds:
         loggers.append(CSVLogger(folder, name="", version=version, flush_logs_every_n_steps=1))
     if "tensorboard" in kinds:

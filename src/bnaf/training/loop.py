@@ -1,5 +1,6 @@
 """The one loop: steps, evaluations, checkpoints, and when to end."""
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -8,7 +9,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from bnaf.errors import TableError
+from bnaf.errors import StorageError, TableError
 from bnaf.training import logs
 from bnaf.training.data import Batch, BatchSource, Rows, as_batch
 from bnaf.training.devices import sum_over
@@ -23,7 +24,7 @@ from bnaf.training.state import RunState
 from bnaf.training.stepper import FOLD, Stepper
 
 POLL_STEPS, POLL_SECONDS = 10, 0.5  # between two agreements of several processes, at most
-SKIP_WINDOW, SKIP_STEPS = 100, FOLD  # steps that are judged together, and between looks
+LOOKS = 100 // FOLD  # at what was skipped, in the hundred steps that are judged together
 PATIENCE_SHARE = 0.1  # of a budget that the rate decays to, without improvement, before it ends
 
 
@@ -98,7 +99,7 @@ class Run:
                 self._run_epoch()
         if self.state.reason != "interrupted" and self.state.evaluated < self.state.step:
             self._evaluate()
-        self.state.skipped = self.stepper.skipped
+        self._count_skipped()
         self._save()
         self.fabric.barrier()
 
@@ -136,8 +137,9 @@ class Run:
         state, interval = self.state, self.plan.interval
         if state.step % self._poll_every == 0:
             self._poll()
-        if state.step % SKIP_STEPS == 0:
+        if state.step % FOLD == 0:
             self._count_skipped()
+            state.looks = [*state.looks, state.skipped][-LOOKS:]
         if state.reason is None and interval is not None and state.step % interval == 0:
             self._evaluate()
         self._end_if_spent()
@@ -164,14 +166,14 @@ class Run:
     def _count_skipped(self) -> None:
         """End a run of which too much was skipped; this waits for the device."""
         state = self.state
-        skipped = int(self.stepper.sums[2])
+        skipped = self.stepper.skipped
         if skipped > state.skipped:
             state.last_skipped = state.step
         state.skipped = skipped
-        if skipped - state.skipped_before > self.settings.max_skipped:
+        recent = skipped - (state.looks[0] if len(state.looks) == LOOKS else 0)
+        wasted = state.reason == "budget" and skipped == state.step
+        if wasted or (state.reason in (None, "budget") and recent > self.settings.max_skipped):
             state.reason = "failed"
-        if state.step % SKIP_WINDOW == 0:
-            state.skipped_before = skipped
 
     def _end_if_spent(self) -> None:
         if self.state.reason is None and self._share() >= 1:
@@ -229,8 +231,12 @@ class Run:
 
     def _save(self) -> None:
         self._saved = monotonic()
-        if self.plan.checkpoint is not None and self.fabric.global_rank == 0:
+        if self.plan.checkpoint is None or self.fabric.global_rank > 0:
+            return
+        try:
             self.keeper.write(self.plan.checkpoint, self.state, self.plateau)
+        except StorageError as error:  # a full disk, say: the run is worth more than its copy
+            warnings.warn(f"{error} Training goes on without.", RuntimeWarning, stacklevel=2)
 
     def _show(self) -> None:
         state, share = self.state, self._share()

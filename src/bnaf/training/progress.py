@@ -19,16 +19,21 @@ class View(NamedTuple):
     learning_rate: float
     seconds_left: float
 
-    def describe(self) -> str:
-        """Return all of it in one line."""
-        parts = [f"step {self.step}", f"{self.steps_per_second:.1f} steps/s"]
-        parts.append(f"loss {self.loss:.4f} nats")
+    @property
+    def pace(self) -> str:
+        """How far it is and how fast."""
+        left = f"{format_seconds(self.seconds_left)} left"
+        return f"step {self.step}  {self.steps_per_second:.1f} steps/s  {left}"
+
+    @property
+    def quality(self) -> str:
+        """How well it goes."""
+        parts = [f"loss {self.loss:.4f} nats"]
         if self.valid is not None:
             parts.append(f"valid {self.valid:.4f}")
         if self.best is not None:
             parts.append(f"best {self.best:.4f}")
-        parts += [f"rate {self.learning_rate:.2g}", f"{format_seconds(self.seconds_left)} left"]
-        return "  ".join(parts)
+        return "  ".join([*parts, f"rate {self.learning_rate:.2g}"])
 
 
 @runtime_checkable
@@ -70,7 +75,7 @@ class Lines:
         self.file, self.label, self.interval = file, label, interval
 
     def show(self, view: View) -> None:
-        self._write(f"{100 * view.share:3.0f} %  {view.describe()}")
+        self._write(f"{100 * view.share:3.0f} %  {view.pace}  {view.quality}")
 
     def close(self, summary: str) -> None:
         self._write(summary)
@@ -80,7 +85,7 @@ class Lines:
 
 
 class Bar:
-    """Bar drawn by Rich.
+    """Bar drawn by Rich, and a line below it; both fit a terminal of 80 columns.
 
     Args:
         file: The terminal.
@@ -90,20 +95,28 @@ class Bar:
 
     def __init__(self, file: Any) -> None:
         from rich.console import Console
+        from rich.live import Live
         from rich.progress import BarColumn, TaskProgressColumn, TextColumn
         from rich.progress import Progress as RichProgress
 
         columns = (BarColumn(20), TaskProgressColumn(), TextColumn("{task.description}"))
-        self.bar = RichProgress(*columns, console=Console(file=file), transient=True)
+        self.console = Console(file=file)
+        self.bar = RichProgress(*columns, console=self.console)
         self.task = self.bar.add_task("", total=1.0)
-        self.bar.start()
+        self.live = Live(console=self.console, transient=True, auto_refresh=False)
 
     def show(self, view: View) -> None:
-        self.bar.update(self.task, completed=view.share, description=view.describe())
+        from rich.console import Group
+        from rich.text import Text
+
+        self.bar.update(self.task, completed=view.share, description=view.pace)
+        self.live.start()
+        quality = Text(view.quality, no_wrap=True, overflow="ellipsis")
+        self.live.update(Group(self.bar, quality), refresh=True)
 
     def close(self, summary: str) -> None:
-        self.bar.stop()
-        self.bar.console.print(summary, highlight=False)
+        self.live.stop()
+        self.console.print(summary, highlight=False)
 
 
 def make_progress(wanted: bool, file: Any = None) -> Progress:

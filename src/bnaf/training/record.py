@@ -46,6 +46,18 @@ class TrainingRecord:
     history: tuple[Evaluation, ...]
     settings: dict[str, Any]
 
+    def shortened(self, entries: int = 1000) -> "TrainingRecord":
+        """Return the record with so many evaluations at most, evenly chosen, first and last kept.
+
+        Args:
+            entries: Their number, at least 2.
+        """
+        last = len(self.history) - 1
+        if last < entries:
+            return self
+        chosen = (self.history[number * last // (entries - 1)] for number in range(entries))
+        return dataclasses.replace(self, history=tuple(chosen))
+
     def as_dict(self) -> dict[str, Any]:
         """Return the record ready for JSON."""
         fields = {

@@ -26,7 +26,7 @@ class TrainingSettings:
         steps: Budget in steps of the optimiser.
         seconds: Budget in wall-clock time.
         batch: Rows per step over all processes; ``None`` chooses: all rows of a small table, else
-            512.
+            512. A stream has its own.
         learning_rate: Largest rate of the schedule; ``None`` for that of the flow,
             :attr:`bnaf.Flow.learning_rate`.
         amsgrad: Whether Adam divides by the largest second moment so far, as in the paper.
@@ -45,8 +45,9 @@ class TrainingSettings:
         plateau_cooldown: Evaluations after a drop that do not count.
         plateau_floor: Smallest rate.
         plateau_threshold: Improvement that counts, in nats.
-        reload_best: Whether a drop returns to the best weights and their optimiser. The new rate
-            is then the factor times the rate of that time, so that drops do not compound.
+        reload_best: Whether a drop returns to the best weights, their optimiser and their average.
+            The new rate is then the factor times the rate of that time, so that drops do not
+            compound.
         average: Decay of the average of the weights over steps; ``None`` for no average. What is
             validated and kept is the average.
         average_share: Largest share of the steps so far that the average looks back on, so that a

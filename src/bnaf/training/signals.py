@@ -1,5 +1,7 @@
 """Requests to stop that wait for the end of a step."""
 
+import multiprocessing
+import os
 import signal
 import threading
 from types import FrameType, TracebackType
@@ -11,8 +13,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class Interrupts:
     """Context in which Ctrl-C and SIGTERM ask for an end rather than force it.
 
-    A second signal does what it would have done before. Outside the main thread, where Python
-    gives no say in signals, nothing changes.
+    A second signal of the same kind does what it would have done before. Outside the main thread,
+    where Python gives no say in signals, nothing changes.
     """
 
     def __init__(self) -> None:
@@ -31,13 +33,31 @@ class Interrupts:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._restore()
+        for number in [*self._before]:
+            self._restore(number)
 
     def _request(self, number: int, frame: FrameType | None) -> None:
         self.requested = True
-        self._restore()
+        self._restore(signal.Signals(number))
 
-    def _restore(self) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        self._before = {}
+    def _restore(self, number: signal.Signals) -> None:
+        signal.signal(number, self._before.pop(number))
+
+
+class Forwarding(Interrupts):
+    """Context in which the processes started in it are asked to end, and this one waits for them.
+
+    Ctrl-C at a terminal reaches them as well, so they are told by SIGTERM, which does not count as
+    a second Ctrl-C.
+    """
+
+    def __enter__(self) -> "Forwarding":
+        self._others = {child.pid for child in multiprocessing.active_children()}
+        super().__enter__()
+        return self
+
+    def _request(self, number: int, frame: FrameType | None) -> None:
+        super()._request(number, frame)
+        for child in multiprocessing.active_children():
+            if child.pid is not None and child.pid not in self._others:
+                os.kill(child.pid, signal.SIGTERM)

@@ -27,7 +27,7 @@ class RunState:
         stalled: Evaluations since that last happened.
         improved: Share of the budget that was spent when it did.
         skipped: Steps that were skipped.
-        skipped_before: Those before the hundred of now.
+        looks: How many they were, at each look of the last hundred steps.
         last_skipped: Step by which the last of them was noticed.
         loss: Training loss of the last evaluation.
         log_version: Folder of the logs.
@@ -48,7 +48,7 @@ class RunState:
     stalled: int = 0
     improved: float = 0.0
     skipped: int = 0
-    skipped_before: int = 0
+    looks: list[int] = field(default_factory=list)
     last_skipped: int = 0
     loss: float = math.nan
     log_version: str | None = None

@@ -22,9 +22,9 @@ FOLD = 10  # steps whose losses are summed at once
 class Stepper:
     """Objective, optimiser and average of a run, and the sums it reports from.
 
-    A step whose loss or gradient is not finite changes nothing but a count: the verdict stays on
-    the device, and Adam obeys it there. Gradients are clipped after processes have shared them,
-    so every one of them comes to the same verdict and the same weights.
+    A step whose loss or gradient is not finite changes no weight, and is counted: the verdict
+    stays on the device, and Adam obeys it there. Gradients are clipped after processes have shared
+    them, so every one of them comes to the same verdict and the same weights.
 
     Args:
         fabric: Where the run takes place.
@@ -197,13 +197,15 @@ class _Parcel:
 
 
 class _Unpacked(nn.Module):
-    """Objective that takes a parcel."""
+    """Objective that takes a parcel; the loss of none is 0, and all processes stay in step."""
 
     def __init__(self, objective: Objective) -> None:
         super().__init__()
         self.objective = objective
 
     def forward(self, parcel: _Parcel) -> Tensor:
+        if not len(parcel.rows):
+            return 0 * torch.cat([weight.reshape(-1) for weight in self.parameters()]).sum()
         loss: Tensor = self.objective(parcel.rows, parcel.context, parcel.weights)
         return loss
 
