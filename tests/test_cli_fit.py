@@ -264,7 +264,7 @@ def test_a_fit_that_fails_leaves_its_best_weights_and_ends_with_1(folder, tmp_pa
     assert bnaf.load(out).record["reason"] == "failed"
 
 
-def test_validation_rows_are_spread_as_the_training_rows_are(tmp_path):
+def test_validation_rows_are_spread_as_the_training_rows_are(tmp_path, monkeypatch):
     rows = torch.randint(0, 5, (200, 1)).double()
     noise = torch.randn(200, 1, dtype=torch.float64)
     names = ("grade", "noise")
@@ -275,10 +275,26 @@ def test_validation_rows_are_spread_as_the_training_rows_are(tmp_path):
     valid = read_table(tmp_path / "v.csv", dequantise=table.grid)
     assert torch.equal(valid.rows[:, 0].round(), rows[:12, 0])
     assert not torch.equal(valid.rows[:, 0], rows[:12, 0])
-    words = ["fit", tmp_path / "t.csv", "--valid", tmp_path / "v.csv", "--dequantise"]
-    succeed(*words, "--out", tmp_path / "m.safetensors", "--steps", "200", "--quiet")
-    record = bnaf.load(tmp_path / "m.safetensors").record
-    assert record["valid"] < record["history"][0]["valid"] + 1
+    seen = []
+
+    def watch(table, *, valid, **options):
+        seen.append(valid)
+        return fit(table, valid=valid, **options)
+
+    fit = bnaf.Model.fit
+    monkeypatch.setattr(bnaf.Model, "fit", watch)
+    words = ["fit", tmp_path / "t.csv", "--valid", tmp_path / "v.csv", "--dequantise", *QUICK]
+    succeed(*words, "--out", tmp_path / "m.safetensors")
+    assert torch.equal(seen[0].rows, valid.rows)
+
+
+@pytest.mark.parametrize(
+    "words", [("--strategy", "magic"), ("--precision", "12"), ("--devices", "many")]
+)
+def test_devices_that_fabric_does_not_know_are_told_in_one_line(folder, tmp_path, words):
+    result = run("fit", folder / "t.csv", "--out", tmp_path / "m.safetensors", *QUICK, *words)
+    assert result.exit_code == 1
+    assert "must be what Fabric takes" in only_line(result.stderr)
 
 
 def test_two_processes_fit_one_model(folder, tmp_path):

@@ -159,7 +159,7 @@ def test_settings_that_a_stream_does_not_obey_are_refused():
         with pytest.raises(SettingsError, match="noise and pull are for rows in memory"):
             quietly(small_flow(), batches, settings=TrainingSettings(steps=3, **wrong))
     source = FreshRows(lambda count, generator: torch.randn(count, 2, generator=generator))
-    with pytest.raises(SettingsError, match="batch must be that of the stream of rows, 512, got"):
+    with pytest.raises(SettingsError, match="batch must be that of the rows, 512, got 200"):
         quietly(small_flow(), source, settings=TrainingSettings(steps=3, batch=200))
 
 

@@ -62,7 +62,7 @@ def test_two_processes_spend_a_time_together(together):
 @pytest.mark.parametrize("name", ["stopped", "pressed"])
 def test_a_signal_to_one_process_or_their_parent_stops_both(together, name):
     assert together[name]["reason"] == "interrupted"
-    assert 12 <= together[name]["steps"] <= 30
+    assert 12 <= together[name]["steps"] < 200
 
 
 def test_two_processes_share_a_batch_of_one_row(together):

@@ -3,7 +3,7 @@
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -42,7 +42,7 @@ def atomic_file(path: Path, *, overwrite: bool = True) -> Iterator[BinaryIO]:
 
 def sync_folder(folder: Path) -> None:
     """Wait until a folder's new entries are on the disk, where it can be opened."""
-    if os.name == "posix":
+    with suppress(OSError):
         opened = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(opened)

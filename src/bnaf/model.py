@@ -129,6 +129,7 @@ class Model:
         Raises:
             TableError: If the table cannot be modelled.
             TrainingError: If training failed; its ``model`` has the best weights so far.
+            StorageError: If the checkpoint cannot be read, or could not be written.
 
         Example:
             >>> rows = torch.randn(200, 2, dtype=torch.float64)

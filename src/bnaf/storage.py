@@ -121,7 +121,18 @@ def _write_header(what: Flow | Model, flow: Flow) -> str:
             f"The header takes {len(text):,} bytes, expected {HEADER_LIMIT // 2:,} at most; keep "
             "a shorter record."
         )
+    _check_parts(text, "The model")
     return text
+
+
+def _check_parts(text: str, name: str) -> None:
+    """Refuse a header of many parts: in memory they take far more than as text."""
+    for mark, most in PARTS_LIMIT.items():
+        if text.count(mark) > most:
+            raise StorageError(
+                f"{name} has a header with {text.count(mark):,} times {mark!r}, expected "
+                f"{most:,} at most; its record is too long, or it is no model file."
+            )
 
 
 def _scales(standardisation: Standardisation) -> dict[str, Any]:
@@ -201,15 +212,9 @@ def _read_header(metadata: Mapping[str, str], name: str) -> dict[str, Any]:
             f"{name} is a safetensors file of something else: expected metadata named 'bnaf', got "
             f"{sorted(metadata) or 'none'}. Give a file written by bnaf.save."
         )
-    text = metadata["bnaf"]
-    for mark, most in PARTS_LIMIT.items():  # objects in memory take far more than their text
-        if text.count(mark) > most:
-            raise StorageError(
-                f"{name} has a header with {text.count(mark):,} {mark!r}, expected {most:,} at "
-                "most; it is no model file of this library."
-            )
+    _check_parts(metadata["bnaf"], name)
     try:
-        header = json.loads(text)
+        header = json.loads(metadata["bnaf"])
     except (ValueError, RecursionError) as error:
         raise StorageError(f"{name} has a header that is no JSON: {str(error)[:200]}.") from None
     if not isinstance(header, dict):

@@ -148,7 +148,9 @@ class FitData:
                 "table of other rows, or none."
             )
         if valid is not None and not isinstance(valid, int | float):
-            held_out = valid if isinstance(valid, Table) else read_table(valid)
+            held_out = valid
+            if not isinstance(valid, Table):
+                held_out = read_table(valid, dequantise=stream.grid)
             valid_rows = scales.apply(held_out.select(stream.columns).rows)
         return cls(
             rows=stream,
@@ -199,7 +201,7 @@ def _hold_out(table: Table, valid: Any, test: float, weights: Any, seed: int) ->
         parts = _Parts(split, table, weights, None, None)
     if isinstance(valid, int | float):
         return parts
-    held_out = valid if isinstance(valid, Table) else read_table(valid)
+    held_out = valid if isinstance(valid, Table) else read_table(valid, dequantise=table.grid)
     return parts._replace(valid=align_tables(table, held_out).valid)
 
 

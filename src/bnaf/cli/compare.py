@@ -59,13 +59,14 @@ def compare(
         "dequantise": options.noisy(dequantise),
         "seed": settings.seed,
     }
+    rows = read_table(table, **how, drop_constant=drop_constant)
     comparison = compare_densities(
-        read_table(table, **how, drop_constant=drop_constant),
+        rows,
         flows=options.split_names(flows),
         settings=settings,
         announce=None if quiet else lambda name: say(f"fitting {name}"),
         progress=not quiet,
-        **options.chosen(test=read_share(test, how)),
+        **options.chosen(test=read_share(test, how | {"dequantise": rows.grid})),
     )
     _report(comparison, as_json=as_json)
 

@@ -117,7 +117,9 @@ def fit(
             **options.chosen(flow=flow),
         )
     except TrainingError as error:
-        if error.model is not None and _is_first_process():
+        if not _is_first_process():
+            return
+        if error.model is not None:
             save_model(error.model, out, force=force)
             say(f"{out} has the best weights so far.")
         raise

@@ -65,9 +65,11 @@ def report(
     check_new(out, force=force)
     density = load_model(model)
     how: dict[str, Any] = {"drop_missing": drop_missing, "dequantise": options.noisy(dequantise)}
+    rows = read_rows(density, table, reading, **how)
+    how["dequantise"] = rows.grid
     found = assess(
         density,
-        read_rows(density, table, reading, **how),
+        rows,
         new_rows=None if test is None else read_rows(density, test, reading, **how),
         **options.chosen(least=least, seed=seed),
     )

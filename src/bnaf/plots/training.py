@@ -1,5 +1,7 @@
 """The course of a fit."""
 
+import math
+
 from matplotlib.axes import Axes
 
 from bnaf.errors import SettingsError
@@ -51,7 +53,11 @@ def _mark_best(axes: Axes, model: Model, log_det: float) -> None:
 
 
 def _set_limits(axes: Axes, courses: list[list[float]]) -> None:
-    top = max(max(course) for course in courses)
-    bottom = min(min(course[int(TAIL * len(course)) :]) for course in courses)
+    finite = [[value for value in course if math.isfinite(value)] for course in courses]
+    finite = [course for course in finite if course]
+    if not finite:
+        return
+    top = max(max(course) for course in finite)
+    bottom = min(min(course[int(TAIL * len(course)) :]) for course in finite)
     margin = 0.08 * (top - bottom) or 0.5
     axes.set_ylim(bottom - margin, top + margin)

@@ -58,6 +58,7 @@ def say_fit(training: dict[str, Any]) -> str:
         "budget": "ended when its budget was spent",
         "early stopping": "ended when validation rows no longer gained",
         "interrupted": "was interrupted, with the best weights kept",
+        "failed": "ended because too many steps had no finite loss, with the best weights kept",
     }
     reason = reasons.get(training["reason"], f"ended by {clean(training['reason'])}")
     return f"The fit took {training['steps']:,} steps in {training['seconds']:.1f} s and {reason}."

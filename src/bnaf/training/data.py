@@ -266,6 +266,11 @@ class Stream:
         digest: str | None = getattr(self.iterable, "fingerprint", None)
         return digest
 
+    @property
+    def even(self) -> bool:
+        """Whether every process gets the same number of batches."""
+        return bool(getattr(self.iterable, "drop_last", True))
+
     def batch_count(self, world_size: int = 1) -> int | None:
         return _length(self._share(getattr(self.iterable, "rank", 0), world_size))
 

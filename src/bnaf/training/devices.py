@@ -9,6 +9,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
+from bnaf.errors import SettingsError
 from bnaf.training.data import mix_seed
 from bnaf.training.settings import TrainingSettings
 
@@ -22,6 +23,9 @@ def make_fabric(
         settings: Devices, nodes, strategy and precision.
         device: Where the flow lies, for what the settings leave open.
         loggers: Fabric's loggers.
+
+    Raises:
+        SettingsError: If Fabric knows no such devices, strategy or precision.
     """
     devices: Any = settings.devices
     nodes, strategy = settings.nodes, settings.strategy
@@ -31,14 +35,20 @@ def make_fabric(
         strategy = "ddp" if strategy == "auto" else strategy
     if devices is None:
         devices = 1 if device.index is None else [device.index]
-    return Fabric(
-        accelerator=settings.accelerator or device.type,
-        devices=devices,
-        num_nodes=nodes,
-        strategy=strategy,
-        precision=settings.precision,  # type: ignore[arg-type]
-        loggers=list(loggers),
-    )
+    try:
+        return Fabric(
+            accelerator=settings.accelerator or device.type,
+            devices=devices,
+            num_nodes=nodes,
+            strategy=strategy,
+            precision=settings.precision,  # type: ignore[arg-type]
+            loggers=list(loggers),
+        )
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise SettingsError(
+            f"devices, nodes, strategy and precision must be what Fabric takes, got {devices!r}, "
+            f"{nodes}, {strategy!r} and {settings.precision!r}: {error}"
+        ) from None
 
 
 def sum_over(fabric: Fabric, tensor: Tensor) -> Tensor:

@@ -71,6 +71,7 @@ def fit(
         ShapeError: If rows, context or weights do not fit the flow or each other.
         TableError: If a value is missing or infinite.
         SettingsError: If the checkpoint is that of another run, or arguments contradict.
+        StorageError: If the checkpoint cannot be read, or could not be written.
 
     Example:
         >>> import torch

@@ -46,11 +46,10 @@ def make_source(
             f"{settings.pull} with a stream; leave them out, or give the rows as one array."
         )
     source = _stream(rows, context, weights, "rows")
-    held = source.batch if isinstance(source, FreshRows) else getattr(rows, "batch_rows", None)
-    if settings.batch is not None and held not in (None, settings.batch):
+    if isinstance(source, FreshRows) and settings.batch not in (None, source.batch):
         raise SettingsError(
-            f"batch must be that of the stream of rows, {held}, got {settings.batch} in the "
-            "settings; make the stream with as many, or leave it out of the settings."
+            f"batch must be that of the rows, {source.batch}, got {settings.batch} in the "
+            "settings; make the rows with as many, or leave it out of the settings."
         )
     return source
 

@@ -1,6 +1,7 @@
 """A fit from beginning to end, on all of its processes."""
 
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +20,7 @@ from bnaf.training.checkpoints import (
     read_checkpoint,
     write_checkpoint,
 )
-from bnaf.training.data import BatchSource, Rows
+from bnaf.training.data import BatchSource, Rows, Stream
 from bnaf.training.devices import make_fabric, sum_over
 from bnaf.training.logs import make_loggers, next_version
 from bnaf.training.loop import Plan, Run
@@ -34,7 +35,7 @@ from bnaf.training.recipe import (
 )
 from bnaf.training.record import TrainingRecord
 from bnaf.training.settings import TrainingSettings
-from bnaf.training.signals import Forwarding
+from bnaf.training.signals import Forwarding, Interrupts
 
 
 class Outcome(NamedTuple):
@@ -89,12 +90,17 @@ class Job:
         return outcome.record
 
     def train(
-        self, fabric: Fabric, *, identity: dict[str, Any], resumed: bool, version: str | None
+        self,
+        fabric: Fabric,
+        *,
+        identity: dict[str, Any],
+        resumed: bool,
+        version: str | None,
+        interrupts: Interrupts,
     ) -> Outcome:
         """Run on this process."""
         progress = self._display(fabric.global_rank)
-        plan = self._plan(fabric.world_size)
-        run = Run(plan, fabric, progress)
+        run = Run(self._plan(fabric.world_size), fabric, progress, interrupts)
         run.keeper.identity = identity
         if resumed:
             run.resume()
@@ -122,6 +128,11 @@ class Job:
             raise SettingsError(
                 f"batch must be at least the number of processes ({world_size}), got {batch}."
             )
+        if world_size > 1 and isinstance(source, Stream) and not source.even:
+            raise SettingsError(
+                f"{world_size} processes need as many batches each, got a stream with "
+                "drop_last=False; make it with drop_last=True."
+            )
         count = source.count if isinstance(source, Rows) else STREAM_ROWS
         valid = self.valid
         return Plan(
@@ -146,6 +157,8 @@ class Job:
             "objective": type(self.objective).__name__,
             "anneal": getattr(self.objective, "anneal", None),
             "seed": getattr(self.source, "seed", None),
+            "batch": getattr(self.source, "batch", None),
+            "processes": os.environ.get("WORLD_SIZE") if isinstance(self.source, Stream) else None,
             **{
                 name: None if source is None else getattr(source, "fingerprint", None)
                 for name, source in sources.items()
@@ -185,30 +198,41 @@ class Job:
         )
 
 
-def _launch(fabric: Fabric, train: Callable[[Fabric], Outcome]) -> Outcome:
+def _launch(fabric: Fabric, train: Callable[..., Outcome]) -> Outcome:
     """Run on all processes, this one among them or not, and return what came out of the first.
 
     Where all processes are new ones, the outcome comes back as a file: it may be larger than what
     fits between processes while one of them waits for the other to end.
     """
     if not isinstance(fabric.strategy.launcher, _MultiProcessingLauncher):
-        outcome: Outcome = fabric.launch(train)
+        outcome: Outcome = fabric.launch(partial(_hold, train=train))
         return outcome
     with TemporaryDirectory() as folder:
         path = Path(folder) / "outcome"
-        with Forwarding():
-            fabric.launch(partial(_hand_over, train=train, path=path))
+        with Forwarding() as asked:
+            try:
+                fabric.launch(partial(_hand_over, train=train, path=path))
+            except Exception:
+                if asked.requested:  # before they could hold the request, which then ends them
+                    raise KeyboardInterrupt from None
+                raise
         tensors, facts = read_checkpoint(path)
     record = TrainingRecord.from_dict(facts["record"])
     return Outcome(tensors, record, facts["failure"], facts["column"])
 
 
-def _hand_over(fabric: Fabric, train: Callable[[Fabric], Outcome], path: Path) -> None:
-    outcome = train(fabric)
-    if fabric.global_rank == 0:
-        facts = {"record": outcome.record.as_dict()}
-        facts |= {"failure": outcome.failure, "column": outcome.column}
-        write_checkpoint(path, Checkpoint(outcome.weights, facts))
+def _hold(fabric: Fabric, train: Callable[..., Outcome]) -> Outcome:
+    with Interrupts() as interrupts:
+        return train(fabric, interrupts=interrupts)
+
+
+def _hand_over(fabric: Fabric, train: Callable[..., Outcome], path: Path) -> None:
+    with Interrupts() as interrupts:
+        outcome = train(fabric, interrupts=interrupts)
+        if fabric.global_rank == 0:
+            facts: dict[str, Any] = {"record": outcome.record.as_dict()}
+            facts |= {"failure": outcome.failure, "column": outcome.column}
+            write_checkpoint(path, Checkpoint(outcome.weights, facts))
 
 
 def _summarise(run: Run) -> str:

@@ -60,9 +60,12 @@ class Run:
         plan: What to work through.
         fabric: Where.
         progress: What to show.
+        interrupts: Where requests to stop arrive.
     """
 
-    def __init__(self, plan: Plan, fabric: Fabric, progress: Progress) -> None:
+    def __init__(
+        self, plan: Plan, fabric: Fabric, progress: Progress, interrupts: Interrupts
+    ) -> None:
         self.plan, self.fabric, self.progress = plan, fabric, progress
         self.settings = plan.settings
         worth = plan.source.worth if isinstance(plan.source, Rows) else None
@@ -76,7 +79,7 @@ class Run:
         for source in (plan.source, plan.valid):
             if isinstance(source, Rows):
                 source.to(self.like)
-        self._interrupts = Interrupts()
+        self._interrupts = interrupts
         self._pace = Pace(progress.interval)
         self._started = self._saved = monotonic()
         self._seconds_before = self._evaluation_seconds = 0.0
@@ -94,9 +97,9 @@ class Run:
         self._pace.begin(self.state.step, self._share())
         for entry in self.state.history:
             logs.log(self.fabric.loggers, entry)
-        with self._interrupts:
-            while self.state.reason is None:
-                self._run_epoch()
+        self._end_if_spent()
+        while self.state.reason is None:
+            self._run_epoch()
         if self.state.reason != "interrupted" and self.state.evaluated < self.state.step:
             self._evaluate()
         self._count_skipped()

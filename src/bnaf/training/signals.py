@@ -41,14 +41,16 @@ class Interrupts:
         self._restore(signal.Signals(number))
 
     def _restore(self, number: signal.Signals) -> None:
-        signal.signal(number, self._before.pop(number))
+        if number in self._before:  # a signal may come while this is at work
+            signal.signal(number, self._before[number])
+            self._before.pop(number, None)
 
 
 class Forwarding(Interrupts):
     """Context in which the processes started in it are asked to end, and this one waits for them.
 
-    Ctrl-C at a terminal reaches them as well, so they are told by SIGTERM, which does not count as
-    a second Ctrl-C.
+    What came to the whole group, such as Ctrl-C at a terminal, has reached them already. So they
+    are sent the other signal, which does not count as a second of the same kind.
     """
 
     def __enter__(self) -> "Forwarding":
@@ -58,6 +60,7 @@ class Forwarding(Interrupts):
 
     def _request(self, number: int, frame: FrameType | None) -> None:
         super()._request(number, frame)
+        other = signal.SIGINT if number == signal.SIGTERM else signal.SIGTERM
         for child in multiprocessing.active_children():
             if child.pid is not None and child.pid not in self._others:
-                os.kill(child.pid, signal.SIGTERM)
+                os.kill(child.pid, other)

@@ -46,7 +46,7 @@ class Stepper:
         self.optimiser = torch.optim.Adam(
             chosen, settings.rate, amsgrad=settings.amsgrad, fused=True
         )
-        module: Any = _Unpacked(objective)
+        module: Any = _Unpacked(objective, shared=fabric.world_size > 1)
         module = torch.compile(module) if settings.compile else module
         wrapped, self._shared_optimiser = fabric.setup(module, self.optimiser)
         # one process of full precision needs none of Fabric's wrappers, which cost time
@@ -197,14 +197,19 @@ class _Parcel:
 
 
 class _Unpacked(nn.Module):
-    """Objective that takes a parcel; the loss of none is 0, and all processes stay in step."""
+    """Objective that takes a parcel.
 
-    def __init__(self, objective: Objective) -> None:
+    Args:
+        objective: The objective.
+        shared: Whether others have rows of the batch: the loss of none is then 0, not undefined.
+    """
+
+    def __init__(self, objective: Objective, *, shared: bool) -> None:
         super().__init__()
-        self.objective = objective
+        self.objective, self.shared = objective, shared
 
     def forward(self, parcel: _Parcel) -> Tensor:
-        if not len(parcel.rows):
+        if self.shared and not len(parcel.rows):
             return 0 * torch.cat([weight.reshape(-1) for weight in self.parameters()]).sum()
         loss: Tensor = self.objective(parcel.rows, parcel.context, parcel.weights)
         return loss
