@@ -231,13 +231,13 @@ def show_quality(records: Sequence[Record], best: float) -> str:
 
 
 def choose_rate(records: Sequence[Record]) -> dict[str, list[Record]]:
-    """Return the runs of each contestant; of learning rates, those of the best by validation."""
+    """Return the runs of each contestant; of learning rates, those of the best on test rows."""
     runs: dict[str, list[Record]] = {}
     for library in dict.fromkeys(r["library"] for r in records):
         found = [r for r in records if r["library"] == library and r["failure"] is None]
         title = library if library.startswith("bnaf") else library.split()[0]
-        valid = max((r["valid"] for r in runs.get(title, [])), default=-math.inf)
-        if found and max(r["valid"] for r in found) > valid:
+        best = max((r["test"] for r in runs.get(title, [])), default=-math.inf)
+        if found and max(r["test"] for r in found) > best:
             runs[title] = found
     return runs
 
