@@ -2,9 +2,9 @@
 
 Our default recipe and the paper's settings beside zuko's NSF and MAF, on tables laid out as the
 public data sets come, with fixed splits and two threads. Every run has a process of its own. The
-rivals get the better of two learning rates, by the test rows themselves; ours trains with five seeds on the
-two small tables. Numbers are nats per row of the standardised table (BSDS300 as it is), with the
-standard error over the test rows.
+rivals get the better of two learning rates, by the test rows themselves; ours trains with five
+seeds on the two small tables. Numbers are nats per row of the standardised table (BSDS300 as it
+is), with the standard error over the test rows.
 
     python benchmarks/quality.py --data DIR --seconds 300 --out results/quality.json
 """
