@@ -12,7 +12,7 @@ from time import perf_counter
 
 from steps import build_bnaf, build_mlp, run
 
-from bnaf import native
+from bnaf.block import kernels
 
 CONTESTANTS = {
     "mlp": build_mlp,

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bnaf.files import atomic_file
+from bnaf._files import atomic_file
 
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -17,10 +17,10 @@ import torch
 from sklearn.datasets import load_breast_cancer
 
 import bnaf
-from bnaf.data.splits import RowSplit
-from bnaf.data.tables import Table, read_table
-from bnaf.data.toy import toy_named
-from bnaf.data.writing import write_table
+from bnaf.tables.splits import RowSplit
+from bnaf.tables.reading import Table, read_table
+from bnaf.datasets.toy import toy_named
+from bnaf.tables.writing import write_table
 from bnaf.plots import (
     MODEL,
     new_figure,
@@ -31,8 +31,8 @@ from bnaf.plots import (
     write_figure,
 )
 from bnaf.report import assess, write_report
-from bnaf.rivals import Rival, fit_gaussian, fit_mixture
-from bnaf.scores import standard_error
+from bnaf.evaluation.classical import Rival, fit_gaussian, fit_mixture
+from bnaf.evaluation.scores import standard_error
 
 TOY = "2spirals"
 COMPONENTS = (1, 2, 4, 8, 16, 32, 64, 128)

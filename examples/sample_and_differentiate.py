@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from bnaf import BNAF
-from bnaf.data.toy import toy_named
+from bnaf.datasets.toy import toy_named
 from bnaf.plots import INK, MODEL, new_figure, plot_points, styled, write_figure
 
 BATCH = 512

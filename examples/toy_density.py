@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from bnaf import BNAF, Model
-from bnaf.data.toy import TOY_DATA, draw_toy
+from bnaf.datasets.toy import TOY_DATA, draw_toy
 from bnaf.plots import MODEL, new_figure, plot_density, plot_points, styled, write_figure
 
 BATCH = 512

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bnaf import BNAF, Flow, FlowDistribution
 from bnaf.baselines import Glow, Planar
-from bnaf.transforms import RowTransform
+from bnaf.laws.transforms import RowTransform
 
 FEATURES = 3
 CONTEXT_FEATURES = 2

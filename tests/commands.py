@@ -7,8 +7,8 @@ import torch
 from typer.testing import CliRunner
 
 from bnaf.cli.app import app
-from bnaf.data.tables import Table
-from bnaf.data.writing import write_table
+from bnaf.tables.reading import Table
+from bnaf.tables.writing import write_table
 
 QUICK = ["--steps", "5", "--quiet"]
 

@@ -3,7 +3,7 @@ import torch
 from cases import BASELINES, build
 from hypothesis import settings
 
-from bnaf import native
+from bnaf.block import kernels
 
 settings.register_profile("bnaf", deadline=None, max_examples=25, derandomize=True)
 settings.load_profile("bnaf")
@@ -31,7 +31,7 @@ def _seed():
 def conditional(request, name):
     """Whether the case has a context; those without run with and without the kernels."""
     if request.param == "kernels" and not native.available() and name not in BASELINES:
-        pytest.skip("the kernels are not compiled: python -m bnaf.native says why")
+        pytest.skip("the kernels are not compiled: python -m bnaf.block.kernels says why")
     if request.param == "plain":
         with native.disabled():
             yield False

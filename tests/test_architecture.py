@@ -47,8 +47,8 @@ def test_names_imported_on_first_use_load_no_extra():
 def test_files_are_read_and_written_without_the_libraries_of_frames(tmp_path):
     (tmp_path / "a.csv").write_text("a,b\n1,2\n3,4\n5,\n")
     code = (
-        "import bnaf; from bnaf.data.writing import write_table; "
-        "from bnaf.data.streams import ParquetStream; "
+        "import bnaf; from bnaf.tables.writing import write_table; "
+        "from bnaf.tables.streams import ParquetStream; "
         f"table = bnaf.read_table({str(tmp_path / 'a.csv')!r}, drop_missing=True); "
         f"path = {str(tmp_path / 'a.parquet')!r}; write_table(table, path); "
         "assert len(bnaf.read_table(path)) == 2; assert len(list(ParquetStream(path, 1))) == 2; "

@@ -4,7 +4,7 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from bnaf.distributions import FlowDistribution, RedrawWarning
+from bnaf.laws.distribution import FlowDistribution, RedrawWarning
 from bnaf.errors import (
     BnafError,
     DtypeError,
@@ -16,12 +16,12 @@ from bnaf.errors import (
     TableWarning,
     TrainingError,
 )
-from bnaf.flows import BNAF, Flow, MissingMass
+from bnaf.flows.bnaf import BNAF, Flow, MissingMass
 
 if TYPE_CHECKING:
-    from bnaf.data.tables import read_table
-    from bnaf.model import Model
-    from bnaf.storage import load, save
+    from bnaf.tables.reading import read_table
+    from bnaf.model.model import Model
+    from bnaf.model.files import load, save
     from bnaf.training import TrainingRecord, TrainingSettings, fit
 
 __version__ = version("bnaf")
@@ -51,13 +51,13 @@ __all__ = [
 ]
 
 _ON_FIRST_USE = {
-    "Model": "bnaf.model",
+    "Model": "bnaf.model.model",
     "TrainingRecord": "bnaf.training",
     "TrainingSettings": "bnaf.training",
     "fit": "bnaf.training",
-    "load": "bnaf.storage",
-    "read_table": "bnaf.data.tables",
-    "save": "bnaf.storage",
+    "load": "bnaf.model.files",
+    "read_table": "bnaf.tables.reading",
+    "save": "bnaf.model.files",
 }
 
 

@@ -8,8 +8,8 @@ from bnaf.cli import options
 from bnaf.cli.files import check_streams, read_share
 from bnaf.cli.messages import say
 from bnaf.cli.screen import number, show_json, show_lines, show_table
-from bnaf.comparison import Comparison, compare_densities
-from bnaf.data.tables import read_table
+from bnaf.evaluation.comparison import Comparison, compare_densities
+from bnaf.tables.reading import read_table
 from bnaf.training import TrainingSettings
 
 EXAMPLES = """Examples:

@@ -9,8 +9,8 @@ from typer import Argument, Option
 from bnaf.cli import options
 from bnaf.cli.files import check_new_table, is_stream
 from bnaf.cli.screen import show_json, show_lines, show_table
-from bnaf.data.known import known_data, prepare_known
-from bnaf.data.writing import write_table
+from bnaf.datasets.known import known_data, prepare_known
+from bnaf.tables.writing import write_table
 
 EXAMPLES = """Examples:
 

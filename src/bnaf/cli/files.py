@@ -9,12 +9,12 @@ from typing import Any
 
 import typer
 
-from bnaf.data.tables import Table, read_table
-from bnaf.data.writing import written_format
+from bnaf.tables.reading import Table, read_table
+from bnaf.tables.writing import written_format
 from bnaf.errors import StorageError
-from bnaf.flows import Flow
-from bnaf.model import Model
-from bnaf.storage import load, save
+from bnaf.flows.bnaf import Flow
+from bnaf.model.model import Model
+from bnaf.model.files import load, save
 
 
 def load_any(path: Path) -> Flow | Model:

@@ -11,11 +11,11 @@ from bnaf.cli import options
 from bnaf.cli.files import check_new, check_output, check_streams, read_share, save_model
 from bnaf.cli.messages import INTERRUPTED, say
 from bnaf.cli.screen import number, show_json, show_lines
-from bnaf.data.streams import ParquetStream, is_large, open_stream
-from bnaf.data.tables import Table, read_table
-from bnaf.descriptions import describe
+from bnaf.tables.streams import ParquetStream, is_large, open_stream
+from bnaf.tables.reading import Table, read_table
+from bnaf.model.description import describe
 from bnaf.errors import TrainingError
-from bnaf.model import Model
+from bnaf.model.model import Model
 from bnaf.training import TrainingSettings
 
 EXAMPLES = """Examples:

@@ -5,7 +5,7 @@ from typing import Any
 from bnaf.cli import options
 from bnaf.cli.files import load_any
 from bnaf.cli.screen import number, show_json, show_lines, show_table
-from bnaf.descriptions import describe
+from bnaf.model.description import describe
 
 EXAMPLES = """Examples:
 

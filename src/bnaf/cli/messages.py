@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from bnaf.distributions import RedrawWarning
+from bnaf.laws.distribution import RedrawWarning
 from bnaf.errors import BnafError, TableWarning
 
 FAILED, USAGE, FAULT, INTERRUPTED = 1, 2, 70, 130

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from typer import Argument, BadParameter, Option
 
-from bnaf.registry import flow_names
+from bnaf.flows.registry import flow_names
 
 TIES = "*"  # stands for all columns whose values repeat
 READING, TRAINING = "How the table is written", "Training"

@@ -10,8 +10,8 @@ from typer import Option
 
 from bnaf.cli import options
 from bnaf.cli.files import check_new_table, load_model
-from bnaf.data.tables import Table
-from bnaf.data.writing import write_table
+from bnaf.tables.reading import Table
+from bnaf.tables.writing import write_table
 
 EXAMPLES = """Examples:
 

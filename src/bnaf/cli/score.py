@@ -8,9 +8,9 @@ from typer import Option
 from bnaf.cli import options
 from bnaf.cli.files import check_new_table, check_output, check_streams, load_model, read_rows
 from bnaf.cli.screen import number, show_json, show_lines, show_table
-from bnaf.data.tables import Table
-from bnaf.data.writing import write_table
-from bnaf.scores import COLUMN, Scores, score_table
+from bnaf.tables.reading import Table
+from bnaf.tables.writing import write_table
+from bnaf.evaluation.scores import COLUMN, Scores, score_table
 
 EXAMPLES = """Examples:
 

@@ -9,9 +9,9 @@ from jaxtyping import Float64
 from matplotlib.axes import Axes
 from torch import Tensor
 
-from bnaf.data.tables import Table
+from bnaf.tables.reading import Table
 from bnaf.errors import SettingsError
-from bnaf.model import Model
+from bnaf.model.model import Model
 from bnaf.plots.style import INK, plain_name, set_labels
 
 DRAWS, PIXELS = 100_000, 160

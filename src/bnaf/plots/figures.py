@@ -7,9 +7,9 @@ import torch
 from matplotlib.figure import Figure, SubFigure
 from torch import Tensor
 
-from bnaf.calibration import Calibration, CalibrationCheck
-from bnaf.data.tables import Table
-from bnaf.model import Model
+from bnaf.evaluation.calibration import Calibration, CalibrationCheck
+from bnaf.tables.reading import Table
+from bnaf.model.model import Model
 from bnaf.plots.density import plot_density
 from bnaf.plots.judgement import plot_calibration, plot_scores, plot_shares
 from bnaf.plots.rows import plot_pairs

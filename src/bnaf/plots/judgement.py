@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from torch import Tensor
 
-from bnaf.calibration import LEVEL, Calibration
+from bnaf.evaluation.calibration import LEVEL, Calibration
 from bnaf.errors import SettingsError
 from bnaf.plots.style import ABOVE, COLOURS, DATA, INK, MODEL, plain_name, set_labels, show_legend
 

@@ -6,8 +6,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from torch import Tensor
 
-from bnaf.data.tables import Table
-from bnaf.data.writing import typed_columns
+from bnaf.tables.reading import Table
+from bnaf.tables.writing import typed_columns
 from bnaf.errors import SettingsError
 from bnaf.plots.style import ABOVE, DATA, MODEL, plain_name, set_labels, show_legend
 

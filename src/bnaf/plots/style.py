@@ -16,7 +16,7 @@ from matplotlib.text import Text
 from PIL import Image
 
 from bnaf.errors import SettingsError
-from bnaf.files import stored_file
+from bnaf._files import stored_file
 
 INK = "#1b2733"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")

@@ -5,7 +5,7 @@ import math
 from matplotlib.axes import Axes
 
 from bnaf.errors import SettingsError
-from bnaf.model import Model
+from bnaf.model.model import Model
 from bnaf.plots.style import ABOVE, COLOURS, DATA, MODEL, set_labels, show_legend
 
 TAIL = 0.05  # the y-axis ends where the course is after this share of it

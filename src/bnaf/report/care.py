@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bnaf.calibration import LEVEL, SMALL_GAP, CalibrationCheck
-from bnaf.data.columns import constant_columns, tied_columns
-from bnaf.data.tables import Table
-from bnaf.model import Model
+from bnaf.evaluation.calibration import LEVEL, SMALL_GAP, CalibrationCheck
+from bnaf.tables.ties import constant_columns, tied_columns
+from bnaf.tables.reading import Table
+from bnaf.model.model import Model
 from bnaf.plots.style import plain_name
 
 FAR = 10.0  # deviations from the mean

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bnaf import __version__
-from bnaf.descriptions import describe
-from bnaf.files import stored_file
+from bnaf.model.description import describe
+from bnaf._files import stored_file
 from bnaf.report.assessment import Assessment, Standing
-from bnaf.report.figures import draw_figures, paired_columns
+from bnaf.report.pictures import draw_figures, paired_columns
 from bnaf.report.words import clean, number, say_fit, say_gain, say_judged, say_memory, say_rows
 
 

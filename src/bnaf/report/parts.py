@@ -5,10 +5,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bnaf.data.splits import RowSplit
-from bnaf.data.tables import Table
+from bnaf.tables.splits import RowSplit
+from bnaf.tables.reading import Table
 from bnaf.errors import TableError
-from bnaf.model import Model
+from bnaf.model.model import Model
 
 TRAIN, VALID, TEST, ALL, NEW = "training", "validation", "test", "all", "new"
 JUDGED_BY = (NEW, TEST, ALL, VALID, TRAIN)  # the first that is there, least flattered first

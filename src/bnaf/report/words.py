@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from bnaf.descriptions import describe
+from bnaf.model.description import describe
 from bnaf.plots.style import plain_name
 from bnaf.report.assessment import Assessment, Standing
 from bnaf.report.parts import ALL, NEW, TEST, TRAIN, VALID

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from bnaf.data.energies import energy_named
-from bnaf.flows import Flow
+from bnaf.datasets.energies import energy_named
+from bnaf.flows.bnaf import Flow
 from bnaf.studies.study import Study
 from bnaf.training import Objective, ReverseKL
 

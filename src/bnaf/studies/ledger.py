@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from bnaf.errors import StorageError
-from bnaf.files import atomic_file
-from bnaf.flows import Flow
+from bnaf._files import atomic_file
+from bnaf.flows.bnaf import Flow
 from bnaf.studies.plans import Run
 from bnaf.training import TrainingRecord
 

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 from bnaf.errors import SettingsError
-from bnaf.flows import Flow
-from bnaf.registry import flow_named
+from bnaf.flows.bnaf import Flow
+from bnaf.flows.registry import flow_named
 from bnaf.training import TrainingSettings
 
 FEATURES = 2

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bnaf.checks import one_of, whole
-from bnaf.files import atomic_file
+from bnaf._checks import one_of, whole
+from bnaf._files import atomic_file
 from bnaf.studies.ledger import Ledger, Record
 from bnaf.studies.plans import TEST_ROWS, Run, experiment_names, plan_runs, read_experiment
 from bnaf.studies.running import STUDIES, carry_out_all, core_count, flow_file
@@ -101,7 +101,7 @@ def _write(
 ) -> Reproduction:
     """Write the table and the figure; the first seed of each flow is drawn."""
     from bnaf.plots import write_figure  # loads matplotlib
-    from bnaf.studies.figures import draw_study
+    from bnaf.studies.panels import draw_study
 
     finished = [(run, ledger.records[run.stem]) for run in runs]
     summaries = summarise(STUDIES[study], finished)

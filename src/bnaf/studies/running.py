@@ -14,7 +14,7 @@ from time import sleep
 
 import torch
 
-from bnaf.storage import save
+from bnaf.model.files import save
 from bnaf.studies.energy import EnergyStudy
 from bnaf.studies.ledger import Record, make_record
 from bnaf.studies.plans import Run

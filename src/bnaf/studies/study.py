@@ -11,8 +11,8 @@ import torch
 from torch import Generator, Tensor
 
 from bnaf.baselines import Glow
-from bnaf.flows import Flow
-from bnaf.scores import standard_error
+from bnaf.flows.bnaf import Flow
+from bnaf.evaluation.scores import standard_error
 from bnaf.studies.plans import Run
 from bnaf.training import FreshRows, Objective, TrainingRecord, fit
 from bnaf.training.progress import Progress

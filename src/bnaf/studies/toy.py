@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from bnaf.data.toy import toy_named
-from bnaf.flows import Flow
-from bnaf.scores import standard_error
+from bnaf.datasets.toy import toy_named
+from bnaf.flows.bnaf import Flow
+from bnaf.evaluation.scores import standard_error
 from bnaf.studies.study import Study
 from bnaf.training import MaximumLikelihood, Objective
 

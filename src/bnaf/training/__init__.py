@@ -1,6 +1,6 @@
 """Training: one loop for every flow and objective, on one device or many."""
 
-from bnaf.training.data import BaseDraws, Batch, BatchSource, FreshRows, Rows, Stream
+from bnaf.training.batches import BaseDraws, Batch, BatchSource, FreshRows, Rows, Stream
 from bnaf.training.fitting import fit
 from bnaf.training.objectives import (
     ConditionalLikelihood,

@@ -8,9 +8,9 @@ from typing import Any
 from torch.distributions import Distribution
 
 from bnaf.errors import SettingsError
-from bnaf.flows import Flow
-from bnaf.training.inputs import make_held_out, make_source
-from bnaf.training.logs import check_kinds
+from bnaf.flows.bnaf import Flow
+from bnaf.training._inputs import make_held_out, make_source
+from bnaf.training._run.logs import check_kinds
 from bnaf.training.objectives import ConditionalLikelihood, MaximumLikelihood, Objective
 from bnaf.training.progress import Progress
 from bnaf.training.record import TrainingRecord
@@ -81,7 +81,7 @@ def fit(
         >>> fit(flow, torch.randn(100, 2), settings=settings, progress=False).steps
         5
     """
-    from bnaf.training.job import Job  # loads Fabric and much of torch: only for those who train
+    from bnaf.training._run.job import Job  # loads Fabric and much of torch: only for those who train
 
     settings = settings or TrainingSettings()
     check_kinds(loggers)

@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from bnaf.checks import whole
+from bnaf._checks import whole
 from bnaf.errors import ShapeError
-from bnaf.flows import Flow
+from bnaf.flows.bnaf import Flow
 
 FLAT = 0.1  # share of an energy that the first step feels, where it is annealed
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from bnaf.layers import BlockNetworks
+from bnaf.block.layers import BlockNetworks
 
 FAN_IN = 2.0  # precision of a weight, per column that it is a weight of
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bnaf.errors import SettingsError
-from bnaf.training.schedule import Budget
+from bnaf.training._run.schedule import Budget
 from bnaf.training.settings import TrainingSettings
 
 SMALL_TABLE = 1_000  # rows up to which every step takes them all

@@ -1,0 +1,114 @@
+"""Compiling the kernels, once per machine, and finding them again."""
+
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import warnings
+from functools import cache
+from pathlib import Path
+
+import torch
+
+from bnaf.errors import BnafError
+
+_SOURCE = Path(__file__).parent / "kernels.cpp"
+_FLAGS = (
+    "-std=c++20 -O3 -march=native -fno-math-errno -fno-trapping-math -fopenmp -fPIC -shared"
+    + " -mprefer-vector-width=512" * (platform.machine() == "x86_64")
+).split()
+
+
+class BuildError(BnafError, RuntimeError):
+    """The kernels could not be compiled."""
+
+
+def library_path() -> Path:
+    """Return where the library of this machine, torch and source is, or would be."""
+    digest = hashlib.sha256()
+    for part in (*_FLAGS, torch.__version__, platform.machine(), _processor()):
+        digest.update(part.encode())
+    for source in [*sorted(_SOURCE.parent.glob("*.h")), _SOURCE]:
+        digest.update(source.read_bytes())
+    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bnaf"
+    return Path(os.environ.get("BNAF_CACHE") or default) / f"kernels-{digest.hexdigest()[:16]}.so"
+
+
+def build() -> Path:
+    """Compile the kernels unless that was done before, and return the library.
+
+    Raises:
+        BuildError: If there is no C++ compiler, or it fails.
+    """
+    target = library_path()
+    if target.exists():
+        available.cache_clear()
+        return target
+    compiler = shlex.split(os.environ.get("CXX") or "")
+    compiler = compiler or [name for name in ("g++", "clang++") if shutil.which(name)][:1]
+    if not compiler:
+        raise BuildError(
+            "The kernels need a C++ compiler, and neither g++ nor clang++ was found; install one "
+            "or set CXX. Without them bnaf runs as plain torch."
+        )
+    headers = Path(torch.__file__).parent / "include"
+    libraries = headers.with_name("lib")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        unfinished = Path(folder) / target.name
+        abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
+        command = [*compiler, *_FLAGS, abi]
+        command += [f"-I{headers}", f"-I{headers / 'torch/csrc/api/include'}", str(_SOURCE)]
+        command += ["-o", str(unfinished), f"-L{libraries}", "-ltorch_cpu", "-lc10"]
+        _run(command, f"{compiler[0]} could not compile the kernels")
+        # in a process of its own: a library can be loaded only once
+        load = f"import torch; torch.ops.load_library({str(unfinished)!r})"
+        _run([sys.executable, "-c", load], "The compiled kernels cannot be loaded")
+        if not target.exists():  # another process may have been faster
+            unfinished.replace(target)
+    available.cache_clear()
+    return target
+
+
+def _run(command: list[str], complaint: str) -> None:
+    """Run a command, and raise a BuildError with the line that says why it failed."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise BuildError(f"{complaint}: {error}") from None
+    if done.returncode:
+        lines = done.stderr.splitlines()
+        telling = [line for line in lines if "rror:" in line] or lines[-1:] or ["no message"]
+        raise BuildError(f"{complaint}: {telling[0]}")
+
+
+@cache
+def available() -> bool:
+    """Tell whether the kernels are there and wanted, loading them the first time."""
+    if os.environ.get("BNAF_NATIVE", "1") == "0":
+        return False
+    path = library_path()
+    if not path.exists():
+        return False
+    try:
+        torch.ops.load_library(str(path))
+    except OSError as error:
+        warnings.warn(
+            f"The compiled kernels at {path} cannot be loaded, so bnaf runs as plain torch: "
+            f"{error}. Delete the file and run python -m bnaf.block.kernels.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return False
+    return True
+
+
+def _processor() -> str:
+    """Return what the processor can do, as far as the system tells."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else [platform.processor()]
+    return next((line for line in lines if line.startswith(("flags", "Features"))), lines[0])

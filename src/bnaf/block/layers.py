@@ -1,0 +1,198 @@
+r"""Block-triangular layers, and the increasing autoregressive networks made of them.
+
+The weights of all networks of a flow are stored and normalised together, the first dimension of
+every parameter counting the networks: one pass over a stack of five costs little more than over
+one.
+"""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from bnaf.block.normalisation import normalise_stack
+from bnaf.block.tensors import packed_positions, unpack
+
+
+class LayerWeights(NamedTuple):
+    """Normalised weights of one layer of one network, ready to multiply."""
+
+    matrix: Float[Tensor, "rows columns"]
+    """Block lower triangular."""
+    bias: Float[Tensor, "rows 1"]
+    averages: Float[Tensor, "features out_block in_block"]
+    """Diagonal blocks rescaled so that each row sums to one."""
+
+
+class NetworkWeights(NamedTuple):
+    """Normalised weights of one network."""
+
+    layers: tuple[LayerWeights, ...]
+    log_slope: Float[Tensor, "features 1"]
+    """Log-slope of every output were all activations the identity."""
+
+
+class StackWeights(NamedTuple):
+    """Normalised weights of all networks of a flow; a row of each tensor is one network."""
+
+    matrices: Float[Tensor, "transforms weights"]
+    """Block lower triangular, layer after layer."""
+    biases: Float[Tensor, "transforms units"]
+    averages: Float[Tensor, "transforms _"]
+    log_slope: Float[Tensor, "transforms features"]
+
+    def network(self, index: int) -> "StackWeights":
+        """Return a stack of one of the networks."""
+        return StackWeights(*(tensor[index : index + 1] for tensor in self))
+
+    def networks(self, blocks: Sequence[int]) -> list[NetworkWeights]:
+        """Return the weights of each network, given the units per feature of every layer."""
+        features = self.log_slope.shape[1]
+        sizes = [(features, out_block, in_block) for in_block, out_block in pairwise(blocks)]
+        matrices = split_layers(self.matrices, [(f * o, f * i) for f, o, i in sizes])
+        biases = split_layers(self.biases, [(f * o, 1) for f, o, _ in sizes])
+        averages = split_layers(self.averages, sizes)
+        layers = [
+            list(map(LayerWeights, matrix, bias, average))
+            for matrix, bias, average in zip(matrices, biases, averages, strict=True)
+        ]
+        slopes = self.log_slope.unsqueeze(-1).unbind()
+        return list(map(NetworkWeights, zip(*layers, strict=True), slopes))
+
+
+def split_layers(
+    flat: Float[Tensor, "transforms _"], shapes: Sequence[tuple[int, ...]]
+) -> list[tuple[Tensor, ...]]:
+    """Return, layer by layer, the tensors of every network that are stored one after another."""
+    parts = flat.split([math.prod(shape) for shape in shapes], 1)
+    return [part.unflatten(1, shape).unbind() for part, shape in zip(parts, shapes, strict=True)]
+
+
+class BlockLinear:
+    r"""A layer of all networks: linear maps that are block lower triangular.
+
+    .. math:: W = e^{V} \odot M_d + V \odot M_o    \qquad \text{(De Cao et al., 2019, eq. 8)}
+
+    Each row of :math:`W` is then divided by its norm and multiplied by a learned gain
+    :math:`e^{s}`. Of :math:`V`, ``weight`` holds the entries that act and no others, row by row:
+    those of a full matrix on and below the diagonal blocks. This is a view of the parameters of a
+    :class:`BlockNetworks`: what is written into its tensors is written there.
+
+    Args:
+        networks: Where the parameters are.
+        index: Which layer, the first being 0.
+    """
+
+    def __init__(self, networks: "BlockNetworks", index: int) -> None:
+        self.networks = networks
+        self.features, self.transforms = networks.features, networks.transforms
+        self.in_block, self.out_block = networks.blocks[index : index + 2]
+        sizes = list(pairwise(networks.blocks))
+        first_row = sum(self.features * out_block for _, out_block in sizes[:index])
+        self._rows = slice(first_row, first_row + self.features * self.out_block)
+        pairs = self.features * (self.features + 1) // 2
+        entries = [pairs * in_block * out_block for in_block, out_block in sizes]
+        self._entries = slice(sum(entries[:index]), sum(entries[: index + 1]))
+
+    @property
+    def weight(self) -> Float[Tensor, "transforms entries"]:
+        """Raw weights that act."""
+        return self.networks.weight[:, self._entries]
+
+    @property
+    def log_gain(self) -> Float[Tensor, "transforms rows"]:
+        """Log-gain of each row."""
+        return self.networks.log_gain[:, self._rows]
+
+    @property
+    def bias(self) -> Float[Tensor, "transforms rows"] | None:
+        """Bias of each row; ``None`` where a context predicts it."""
+        return None if self.networks.bias is None else self.networks.bias[:, self._rows]
+
+    def raw_weight(self) -> Float[Tensor, "transforms rows columns"]:
+        """Return V of every map as full matrices, zero above the diagonal blocks."""
+        rows, columns = self.features * self.out_block, self.features * self.in_block
+        return unpack(self.weight, self._positions(), rows * columns).view(-1, rows, columns)
+
+    @torch.no_grad()
+    def load_raw_weight(self, transform: int, weight: Float[Tensor, "rows columns"]) -> None:
+        """Set V of one map from a full matrix; what stands above the diagonal is ignored."""
+        self.weight[transform] = weight.flatten()[self._positions()]
+
+    def _positions(self) -> Tensor:
+        positions = packed_positions(self.features, self.in_block, self.out_block)
+        return positions.to(self.networks.weight.device)
+
+
+class BlockNetworks(nn.Module):
+    """Stack of increasing autoregressive networks of one shape.
+
+    Each kind of parameter is one tensor for all layers of all networks, so that an optimiser has
+    few of them to go through; ``layers`` shows them layer by layer.
+
+    Args:
+        features: Number of inputs and of outputs of each network.
+        widths: Units per feature of each hidden layer.
+        transforms: Number of networks.
+        bias: Whether the layers have biases of their own (a context predicts them otherwise).
+    """
+
+    def __init__(
+        self, features: int, widths: Sequence[int], *, transforms: int, bias: bool = True
+    ) -> None:
+        super().__init__()
+        self.blocks = [1, *widths, 1]
+        self.features, self.transforms = features, transforms
+        positions, weights = [], 0
+        for in_block, out_block in pairwise(self.blocks):
+            positions.append(packed_positions(features, in_block, out_block) + weights)
+            weights += features**2 * in_block * out_block
+        self.weight_count = weights
+        self.positions: Tensor
+        self.register_buffer("positions", torch.cat(positions), persistent=False)
+        rows = features * sum(self.blocks[1:])
+        self.weight = nn.Parameter(torch.zeros(transforms, len(self.positions)))
+        self.log_gain = nn.Parameter(torch.zeros(transforms, rows))
+        self.bias = nn.Parameter(torch.zeros(transforms, rows)) if bias else None
+
+    @property
+    def layers(self) -> list[BlockLinear]:
+        """The layers, the first first."""
+        return [BlockLinear(self, index) for index in range(len(self.blocks) - 1)]
+
+    def normalise(self) -> StackWeights:
+        """Return the weights of every network, ready to multiply."""
+        matrices, averages, log_slope = normalise_stack(
+            self.blocks, self.weight, self.log_gain, self.positions, self.weight_count
+        )
+        bias = torch.zeros_like(self.log_gain) if self.bias is None else self.bias
+        return StackWeights(matrices, bias, averages, log_slope)
+
+    @torch.no_grad()
+    def draw(self, init: str) -> None:
+        """Draw fresh parameters.
+
+        Args:
+            init: "published" as the authors' code (Xavier-uniform), "normal" as the appendix.
+        """
+        for layer in self.layers:
+            for transform in range(self.transforms):
+                layer.load_raw_weight(transform, draw_weight(layer, init))
+            layer.log_gain.uniform_().clamp_(min=1e-6).log_()
+            if layer.bias is not None:
+                bound = 1 / math.sqrt(layer.features * layer.out_block)
+                layer.bias.uniform_(-bound, bound)
+
+
+def draw_weight(layer: BlockLinear, init: str) -> Float[Tensor, "rows columns"]:
+    """Return raw weights of one map: of each block row, over the columns that it keeps."""
+    rows, columns = layer.out_block, layer.features * layer.in_block
+    weight = torch.zeros(layer.features * rows, columns)
+    for feature in range(layer.features):
+        kept = weight[feature * rows : (feature + 1) * rows, : (feature + 1) * layer.in_block]
+        nn.init.normal_(kept) if init == "normal" else nn.init.xavier_uniform_(kept)
+    return weight

@@ -1,0 +1,117 @@
+r"""The pass through one network: its value and the slope of each output in its own input.
+
+The Jacobian of one feature is a vector: the first layer maps one input to ``width`` units, so what
+travels upwards is one positive slope per unit. Relative to the slopes of a network without
+activations they obey
+
+.. math:: u^{(l+1)}_i = A^{(l)}_i \bigl( \sigma'(h^{(l)}_i) \odot u^{(l)}_i \bigr)
+
+where the rows of :math:`A_i` sum to one, so that nothing overflows whatever the weights are.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from bnaf.block.activations import Activation
+from bnaf.block.layers import NetworkWeights
+from bnaf.block.tensors import band_edges, batched, differentiable_gradient, traced
+
+RESCALE_EVERY = 6  # layers after which slopes are brought back to order one
+Outputs = tuple[Float[Tensor, "features rows"], Float[Tensor, "features rows"]]
+
+
+class Modulation(NamedTuple):
+    """What a context does to one layer: ``y = row_scale * W (column_scale * x) + bias``."""
+
+    bias: Float[Tensor, "out_units _"]
+    row_scale: Float[Tensor, "out_units _"]
+    column_scale: Float[Tensor, "in_units _"]
+
+
+def multiply(
+    matrix: Float[Tensor, "units in_units"], x: Float[Tensor, "in_units rows"], features: int
+) -> Float[Tensor, "units rows"]:
+    """Multiply by a block-triangular matrix, row band by row band up to its diagonal."""
+    bands = _bands(matrix, features)
+    if len(bands) == 1:
+        return matrix @ x
+    if traced():
+        return torch.cat([matrix[rows, :end] @ x[:end] for rows, end in bands])
+    return _Product.apply(matrix, x, features)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def _bands(matrix: Tensor, features: int) -> list[tuple[slice, int]]:
+    """Return the rows of each band, and up to which column they reach."""
+    out_block, in_block = (size // features for size in matrix.shape)
+    return [
+        (slice(start * out_block, end * out_block), end * in_block)
+        for start, end in band_edges(features, out_block)
+    ]
+
+
+class _Product(torch.autograd.Function):
+    """The product band by band, each written where it belongs."""
+
+    @staticmethod
+    def forward(ctx: Any, matrix: Tensor, x: Tensor, features: int) -> Tensor:
+        ctx.features = features
+        ctx.save_for_backward(matrix, x)
+        out = x.new_empty(len(matrix), x.shape[1])
+        for rows, end in _bands(matrix, features):
+            torch.mm(matrix[rows, :end], x[:end], out=out[rows])
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        matrix, x = ctx.saved_tensors
+        if torch.is_grad_enabled() or batched(grad):
+            found = differentiable_gradient(
+                lambda matrix, x: [matrix @ x], (matrix, x), ctx.needs_input_grad[:2], [grad]
+            )
+            return *found, None
+        grad_matrix, grad_x = torch.zeros_like(matrix), torch.zeros_like(x)
+        for rows, end in _bands(matrix, ctx.features):
+            torch.mm(grad[rows], x[:end].t(), out=grad_matrix[rows, :end])
+            grad_x[:end].addmm_(matrix[rows, :end].t(), grad[rows])
+        return grad_matrix, grad_x, None
+
+
+def propagate(
+    weights: NetworkWeights,
+    activation: Activation,
+    x: Float[Tensor, "features rows"],
+    context: tuple[Modulation, ...] | None = None,
+) -> Outputs:
+    """Return the outputs of a network and their log-slopes, differentiable to any order."""
+    features, rows = x.shape
+    smallest = torch.finfo(x.dtype).tiny
+    log_slope = weights.log_slope
+    slope = x.new_ones(features, 1, 1)
+    h = x
+    for index, layer in enumerate(weights.layers):
+        if index:
+            y, step, shift = activation.bend(h.unflatten(0, (features, -1)))
+            slope = slope * step
+            x = y.flatten(0, 1)
+            if shift is not None:
+                log_slope = log_slope + shift.squeeze(1)
+            if index % RESCALE_EVERY == 0:
+                largest = slope.detach().amax(1, keepdim=True).clamp(min=smallest)
+                slope, log_slope = slope / largest, log_slope + largest.squeeze(1).log()
+        if context is not None:
+            modulation = context[index]
+            x = x * modulation.column_scale
+            slope = slope * modulation.column_scale.unflatten(0, (features, -1))
+        h = multiply(layer.matrix, x, features)
+        if index:
+            slope = layer.averages @ slope
+        if context is not None:
+            h = h * modulation.row_scale + modulation.bias
+            slope = slope * modulation.row_scale.unflatten(0, (features, -1))
+        else:
+            h = h + layer.bias
+    log_slope = log_slope + slope.squeeze(1).clamp(min=smallest).log()
+    return h, log_slope.expand(features, rows)

@@ -1,0 +1,131 @@
+"""Data sets that this library knows by name, and where each comes from."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from bnaf.datasets.energies import ENERGIES
+from bnaf.datasets.images import IMAGE_FILES, prepare_images
+from bnaf.datasets.suite import SUITE_FILES, prepare_table
+from bnaf.tables.reading import Table, TableSplit
+from bnaf.datasets.toy import TOY_DATA
+from bnaf.errors import SettingsError
+
+TABLES = "the preprocessed tables of Papamakarios et al. (2017): zenodo.org/records/1161203"
+
+
+class KnownData(NamedTuple):
+    """One data set.
+
+    Args:
+        name: What it is called.
+        kind: "table", "images", "toy" or "energy".
+        rows: Number of rows, all parts together; none where they are drawn.
+        columns: Number of columns as they are modelled.
+        source: Where it comes from.
+        files: What it is read from, within a folder of data; none where it needs none.
+    """
+
+    name: str
+    kind: str
+    rows: int | None
+    columns: int
+    source: str
+    files: tuple[str, ...] = ()
+
+    def found(self, folder: Path | None) -> bool:
+        """Return whether all of its files are in a folder, if it needs any."""
+        return all(folder is not None and (folder / file).is_file() for file in self.files)
+
+
+_TABLES = tuple(
+    KnownData(name, "table", rows, columns, f"{source}; {TABLES}", SUITE_FILES[name])
+    for name, rows, columns, source in (
+        ("power", 2_049_280, 6, "UCI household power consumption"),
+        ("gas", 1_052_065, 8, "UCI gas sensors, dynamic mixtures"),
+        ("hepmass", 525_123, 21, "UCI HEPMASS"),
+        ("miniboone", 36_488, 43, "UCI MiniBooNE"),
+        ("bsds300", 1_300_000, 63, "patches of the Berkeley images"),
+    )
+)
+_BUNDLED = tuple(
+    KnownData(name, "table", rows, columns, f"comes with scikit-learn: sklearn.datasets.{loader}")
+    for name, rows, columns, loader in (
+        ("iris", 150, 4, "load_iris"),
+        ("wine", 178, 13, "load_wine"),
+        ("breast_cancer", 569, 30, "load_breast_cancer"),
+        ("diabetes", 442, 10, "load_diabetes"),
+        ("digits", 1_797, 64, "load_digits"),
+        ("linnerud", 20, 6, "load_linnerud"),
+    )
+)
+_IMAGES = tuple(
+    KnownData(name, "images", rows, columns, source, IMAGE_FILES[name])
+    for name, rows, columns, source in (
+        ("mnist", 70_000, 784, "binary MNIST of Larochelle and Murray (2011)"),
+        ("omniglot", 32_415, 784, "chardata.mat of Burda et al. (2016)"),
+        ("freyfaces", 1_965, 560, "Frey Faces of S. Roweis"),
+        ("caltech", 8_671, 784, "Caltech 101 Silhouettes of Marlin et al. (2010)"),
+    )
+)
+
+
+def known_data() -> tuple[KnownData, ...]:
+    """Return all data sets that are known by name.
+
+    Example:
+        >>> [known.name for known in known_data() if known.kind == "energy"]
+        ['u1', 'u2', 'u3', 'u4']
+    """
+    toys = (
+        KnownData(name, "toy", None, 2, f"drawn: bnaf.datasets.toy.toy_named({name!r})")
+        for name in TOY_DATA
+    )
+    energies = (
+        KnownData(
+            name, "energy", None, 2, f"Rezende and Mohamed (2015): bnaf.datasets.energies, {name!r}"
+        )
+        for name in ENERGIES
+    )
+    return (*_TABLES, *_BUNDLED, *_IMAGES, *toys, *energies)
+
+
+def prepare_known(name: str, folder: str | Path | None = None) -> TableSplit:
+    """Return a known table or image set, prepared to be modelled.
+
+    The five tables of the literature and the images come in the parts it uses, tables that come
+    with scikit-learn as they are.
+
+    Args:
+        name: Name of a table, or of images, of :func:`known_data`.
+        folder: Folder of the public files, for those that are read from some.
+
+    Raises:
+        SettingsError: If no table has that name, or it needs a folder.
+        TableError: If a file is missing or not what it should be.
+    """
+    tables = {known.name: known for known in (*_TABLES, *_BUNDLED, *_IMAGES)}
+    if name not in tables:
+        raise SettingsError(f"name must be that of a table ({', '.join(tables)}), got {name!r}.")
+    known = tables[name]
+    if not known.files:
+        return TableSplit(_bundled(name))
+    if folder is None:
+        raise SettingsError(
+            f"{name} is read from public files, {' and '.join(known.files)}, got no folder; "
+            f"fetch them ({known.source}) and give folder=...."
+        )
+    return prepare_table(name, folder) if name in SUITE_FILES else prepare_images(name, folder)
+
+
+def _bundled(name: str) -> Table:
+    """Return a table that comes with scikit-learn; of linnerud, targets too."""
+    from sklearn import datasets
+
+    bunch = getattr(datasets, f"load_{name}")()
+    rows, names = bunch.data, [str(column) for column in bunch.feature_names]
+    if name == "linnerud":
+        rows, names = np.hstack([rows, bunch.target]), names + list(bunch.target_names)
+    return Table(torch.from_numpy(np.asarray(rows, np.float64)), tuple(names))

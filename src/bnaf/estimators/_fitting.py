@@ -1,0 +1,179 @@
+"""What the estimators share: from arrays and weights to a model, and from base draws to rows."""
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Float64
+from sklearn.utils import check_random_state
+from torch import Tensor
+
+from bnaf.tables.reading import Table
+from bnaf.errors import SettingsError
+from bnaf.model.model import Model
+from bnaf.model._data import VALID_SHARE, WHOLE_TABLE
+from bnaf.training import TrainingSettings
+from bnaf.laws.transforms import reached
+
+CHUNK_POINTS = 65_536  # pairs of a row and a base draw that are inverted at a time
+
+
+@runtime_checkable
+class Configured(Protocol):
+    """The settings every estimator has."""
+
+    flow: Any
+    settings: Any
+    training: Any
+    random_state: Any
+
+
+class DistinctRows(NamedTuple):
+    """Rows in sorted order, no two alike, and how much each counts."""
+
+    rows: Float64[np.ndarray, "rows columns"]
+    weights: Float64[np.ndarray, " rows"]
+
+
+def merge_rows(
+    rows: Float64[np.ndarray, "rows columns"], weights: Float64[np.ndarray, " rows"]
+) -> DistinctRows:
+    """Return the rows that differ, each with the sum of its weights.
+
+    A row that comes twice and a row of weight two are then the same thing, to the last bit, and
+    so is any order of the rows.
+
+    Args:
+        rows: Finite values.
+        weights: How much each row counts; those that weigh nothing are left out.
+
+    Raises:
+        SettingsError: If no row weighs anything.
+
+    Example:
+        >>> merge_rows(np.array([[2.0], [1.0], [2.0]]), np.array([1.0, 3.0, 1.0])).weights
+        array([3., 2.])
+    """
+    counts = weights > 0
+    if not counts.any():
+        raise SettingsError("sample_weight must have an entry above zero, got none.")
+    rows, weights = rows[counts] + 0.0, weights[counts]  # -0 becomes 0
+    order = np.lexsort(rows.T[::-1])
+    rows = rows[order]
+    first = np.flatnonzero(np.r_[True, (rows[1:] != rows[:-1]).any(1)])
+    return DistinctRows(rows[first], np.add.reduceat(weights[order], first))
+
+
+def fit_model(
+    estimator: Configured,
+    distinct: DistinctRows,
+    columns: Sequence[str],
+    given: Sequence[str] = (),
+) -> Model:
+    """Fit a flow to rows by the settings of an estimator.
+
+    Args:
+        estimator: Whose settings.
+        distinct: Rows of the columns to model, then of those to condition on.
+        columns: Names of the former.
+        given: Names of the latter.
+    """
+    rows, weights = distinct
+    alike = bool((weights == weights[0]).all())
+    return Model.fit(
+        Table(torch.from_numpy(rows), (*columns, *given)),
+        given=given,
+        valid=VALID_SHARE if len(rows) > WHOLE_TABLE else 0.0,
+        weights=None if alike else weights,
+        flow=estimator.flow,
+        flow_settings=estimator.settings,
+        settings=training_settings(estimator.training, estimator.random_state),
+        progress=False,
+    )
+
+
+def training_settings(training: Any, random_state: Any) -> TrainingSettings:
+    """Return how to train, with the seed of a random state where there is one.
+
+    Raises:
+        SettingsError: If ``training`` is neither settings nor a mapping.
+    """
+    if training is None or isinstance(training, Mapping):
+        training = TrainingSettings(**(training or {}))
+    if not isinstance(training, TrainingSettings):
+        raise SettingsError(
+            "training must be bnaf.TrainingSettings, a dict of its arguments or None, "
+            f"got {training!r}."
+        )
+    return training if random_state is None else replace(training, seed=draw_seed(random_state))
+
+
+def draw_seed(random_state: Any) -> int:
+    """Return a seed drawn from a random state as scikit-learn takes them."""
+    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+
+
+def spread_base(draws: int, features: int) -> Float64[Tensor, "draws features"]:
+    """Return base draws that represent the standard normal law evenly, always the same.
+
+    One column gets the quantiles of evenly spaced levels; several get the points of a scrambled
+    Sobol sequence, each with its mirror image, so that means of linear functions are exact.
+    """
+    if features == 1:
+        levels = (torch.arange(draws, dtype=torch.float64).unsqueeze(1) + 0.5) / draws
+        quantiles: Tensor = torch.special.ndtri(levels)
+        return quantiles
+    engine = torch.quasirandom.SobolEngine(features, scramble=True, seed=0)
+    levels = engine.draw(-(-draws // 2), dtype=torch.float64).clamp(2**-32, 1 - 2**-32)
+    z = torch.special.ndtri(levels)
+    return torch.cat([z, -z])[:draws]
+
+
+def summarise(
+    model: Model,
+    given: Float64[np.ndarray, "rows columns"],
+    draws: int,
+    reduce: Callable[[np.ndarray], np.ndarray],
+) -> np.ndarray:
+    """Return something of the law of each row, from the same base draws for all of them.
+
+    Args:
+        model: A conditional model.
+        given: What to condition on.
+        draws: How many draws stand for a law.
+        reduce: What to make of values of shape (draws, rows, columns): one entry per row.
+
+    Raises:
+        InversionError: If the flow is not onto, and a draw has no pre-image.
+    """
+    z = spread_base(draws, model.features).unsqueeze(1)  # (draws, 1, features)
+    flow = copy.deepcopy(model.flow).to(torch.float64).eval()
+    context = model.given_standardisation.apply(torch.from_numpy(np.array(given)))
+    parts = []
+    with torch.no_grad():
+        for part in context.split(max(1, CHUNK_POINTS // draws)):
+            inversion = flow(part).transform.invert(z.expand(-1, len(part), -1))
+            parts.append(reduce(model.standardisation.invert(reached(inversion).x, part).numpy()))
+    return np.concatenate(parts)
+
+
+def weighted_threshold(
+    scores: Float64[np.ndarray, " rows"], weights: Float64[np.ndarray, " rows"], share: float
+) -> float:
+    """Return a number below which at least this share of the weight lies.
+
+    It stands halfway between the last score below it and the next.
+
+    Example:
+        >>> weighted_threshold(np.array([4.0, 1.0, 2.0]), np.ones(3), 1 / 3)
+        1.5
+    """
+    order = np.argsort(scores, kind="stable")
+    reached_weight = np.cumsum(weights[order])
+    wanted = share * reached_weight[-1] * (1 - 1e-12)  # a third of three rows is one of them
+    last = int(np.searchsorted(reached_weight, wanted))
+    pair = scores[order][last : last + 2]
+    return float(pair.mean())

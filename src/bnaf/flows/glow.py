@@ -1,0 +1,198 @@
+"""Glow for vectors."""
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from bnaf.laws.affine import CouplingTransform, MixingTransform, ScaleTransform, bounded
+from bnaf._checks import one_of, whole
+from bnaf.laws.distribution import FlowDistribution, StandardNormal
+from bnaf.errors import ShapeError
+from bnaf.flows.bnaf import DIRECTIONS, Flow
+from bnaf.laws.transforms import ComposeTransform, InverseTransform, RowTransform
+
+
+class Glow(Flow):
+    r"""Glow (Kingma, Dhariwal, 2018) for rows without spatial structure.
+
+    A stack of steps: scale and shift of every feature (actnorm), mixing of all features by a
+    matrix :math:`W = P L U` whose permutation P stays as it was drawn, and an affine coupling,
+    whose network reads the first half of the features and says how the others are scaled and
+    shifted.
+
+    It departs from the paper in this. Actnorm starts at the identity, because a law is a snapshot
+    of parameters and calling a flow changes nothing; :meth:`initialise` sets it from a batch, as
+    the paper does. Log-scales of couplings are :math:`3 \tanh(\cdot / 3)`, where the authors' code
+    has a sigmoid, so that a step can stretch as well as shrink and starts at the identity. The
+    networks have tanh between layers in place of ReLU: a hundred steps then train without blowing
+    up, and Hessians exist. A context, which the paper does not have, is read by the networks and
+    adds a scale and shift of its own to every step, so that every feature feels it.
+
+    Args:
+        features: Number of columns of a row.
+        context_features: Number of columns of a context; 0 for none.
+        transforms: Number of steps.
+        hidden_layers: Hidden layers of each coupling network.
+        width: Units of each of them.
+        direction: Which side is computed forwards: "density" (log_prob) or "sampling" (rsample).
+            Both are closed-form.
+
+    Example:
+        >>> flow = Glow(features=3, transforms=4)
+        >>> flow().log_prob(torch.zeros(7, 3)).shape
+        torch.Size([7])
+    """
+
+    learning_rate = 0.003
+
+    def __init__(
+        self,
+        features: int,
+        context_features: int = 0,
+        *,
+        transforms: int = 10,
+        hidden_layers: int = 2,
+        width: int = 64,
+        direction: str = "density",
+    ) -> None:
+        super().__init__(
+            whole("features", features),
+            whole("context_features", context_features, least=0),
+        )
+        self._settings: dict[str, Any] = {
+            "features": features,
+            "context_features": context_features,
+            "transforms": whole("transforms", transforms),
+            "hidden_layers": whole("hidden_layers", hidden_layers, least=0),
+            "width": whole("width", width),
+            "direction": one_of("direction", direction, DIRECTIONS),
+        }
+        self.log_scale = nn.Parameter(torch.zeros(transforms, features))
+        self.shift = nn.Parameter(torch.zeros(transforms, features))
+        self._draw_mixing(transforms)
+        kept, changed = features // 2, features - features // 2
+        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
+        if kept + context_features:  # else there is nothing to read: one feature, no context
+            self._draw_networks([kept + context_features, *[width] * hidden_layers, 2 * changed])
+        self.from_context: nn.Parameter | None = None
+        if context_features:
+            weight = torch.randn(transforms, 2 * features, context_features)
+            self.from_context = nn.Parameter(weight * (0.1 / math.sqrt(context_features)))
+
+    def _draw_mixing(self, transforms: int) -> None:
+        """Draw random rotations and factor them."""
+        rotations = torch.linalg.qr(torch.randn(transforms, self.features, self.features)).Q
+        permutation, lower, upper = torch.linalg.lu(rotations)
+        diagonal = upper.diagonal(dim1=-2, dim2=-1)
+        rows, columns = torch.tril_indices(self.features, self.features, -1)
+        self.below = nn.Parameter(lower[:, rows, columns].clone())
+        self.above = nn.Parameter(upper[:, columns, rows].clone())
+        self.log_diagonal = nn.Parameter(diagonal.abs().log())
+        self.signs: Tensor
+        self.orders: Tensor
+        self.register_buffer("signs", diagonal.sign())
+        self.register_buffer("orders", permutation.argmax(-1))
+
+    def _draw_networks(self, sizes: list[int]) -> None:
+        """Draw the coupling networks; their last layer starts at zero, so that they do nothing."""
+        transforms = self._settings["transforms"]
+        for inputs, outputs in pairwise(sizes):
+            bound = 1 / math.sqrt(inputs) if len(self.weights) < len(sizes) - 2 else 0.0
+            weight = torch.empty(transforms, outputs, inputs).uniform_(-bound, bound)
+            bias = torch.empty(transforms, outputs).uniform_(-bound, bound)
+            self.weights.append(nn.Parameter(weight))
+            self.biases.append(nn.Parameter(bias))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return dict(self._settings)
+
+    @property
+    def parameter_count(self) -> int:
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def law(self, context: Float[Tensor, "*batch context_features"] | None) -> FlowDistribution:
+        parts: list[RowTransform] = []
+        for modulation, scale, others in self._steps(context):
+            parts += [*modulation, scale, *others]
+        transform: RowTransform = ComposeTransform(parts)
+        if self._settings["direction"] == "sampling":
+            transform = InverseTransform(transform)
+        batch = context.shape[:-1] if context is not None else torch.Size(())
+        return FlowDistribution(transform, StandardNormal(self.features, self.shift), batch)
+
+    def _steps(
+        self, context: Tensor | None
+    ) -> list[tuple[list[RowTransform], ScaleTransform, list[RowTransform]]]:
+        """Return, for each step, what the context does, the actnorm and what follows it."""
+        modulations: list[list[RowTransform]] = [[] for _ in self.orders]
+        if context is not None and self.from_context is not None:
+            predicted = torch.einsum("tfc,...c->t...f", self.from_context, context)
+            modulations = [
+                [ScaleTransform(bounded(raw), shift)]
+                for raw, shift in (part.chunk(2, -1) for part in predicted)
+            ]
+        networks = [parameter.unbind() for parameter in (*self.weights, *self.biases)]
+        depth = len(self.weights)
+        scales, shifts = self.log_scale.unbind(), self.shift.unbind()
+        steps = []
+        for index, mixing in enumerate(self._mixings()):
+            others: list[RowTransform] = [mixing]
+            if depth:
+                layers = [parts[index] for parts in networks]
+                kept = self.features // 2
+                others.append(
+                    CouplingTransform(layers[:depth], layers[depth:], kept=kept, context=context)
+                )
+            steps.append(
+                (modulations[index], ScaleTransform(scales[index], shifts[index]), others)
+            )
+        return steps
+
+    def _mixings(self) -> list[MixingTransform]:
+        """Return the mixing of every step, from its factors L and U."""
+        device = self.orders.device
+        rows, columns = torch.tril_indices(self.features, self.features, -1, device=device)
+        every = slice(None)
+        lower = torch.diag_embed(torch.ones_like(self.log_diagonal))
+        lower[every, rows, columns] = self.below
+        upper = torch.diag_embed(self.signs * self.log_diagonal.exp())
+        upper[every, columns, rows] = self.above
+        matrix = (lower @ upper).take_along_dim(self.orders.unsqueeze(-1), 1)
+        parts = (matrix, lower, upper, self.orders, self.log_diagonal.sum(1))
+        return [
+            MixingTransform(*step) for step in zip(*(part.unbind() for part in parts), strict=True)
+        ]
+
+    @torch.no_grad()
+    def initialise(
+        self,
+        rows: Float[Tensor, "rows features"],
+        context: Float[Tensor, "rows context_features"] | None = None,
+    ) -> None:
+        """Set every actnorm so that these rows leave it with mean 0 and deviation 1.
+
+        Call it once before training, with a batch of what the transform takes in: data in the
+        density direction, draws of the base in the sampling direction.
+
+        Args:
+            rows: At least two rows.
+            context: Their contexts, for a flow that takes them.
+
+        Raises:
+            ShapeError: If there are fewer than two rows.
+        """
+        if len(rows) < 2:
+            raise ShapeError(f"initialise expects at least 2 rows, got {len(rows)}.")
+        for index, (modulation, _, others) in enumerate(self._steps(context)):
+            for part in modulation:
+                rows = part(rows)
+            deviation, mean = torch.std_mean(rows, 0)
+            self.log_scale[index] = -deviation.clamp(min=1e-6).log()
+            self.shift[index] = -mean * self.log_scale[index].exp()
+            for part in (ScaleTransform(self.log_scale[index], self.shift[index]), *others):
+                rows = part(rows)

@@ -1,0 +1,55 @@
+"""Flows by name: what model files, commands and studies look names up in."""
+
+from importlib import import_module
+
+from bnaf.errors import SettingsError
+from bnaf.flows.bnaf import Flow
+
+FLOWS = {
+    "bnaf": "bnaf.flows.bnaf:BNAF",
+    "glow": "bnaf.flows.glow:Glow",
+    "planar": "bnaf.flows.planar:Planar",
+}
+"""Module and class of each flow, imported on first use."""
+
+
+def flow_names() -> list[str]:
+    """Return the names of all flows.
+
+    Example:
+        >>> "bnaf" in flow_names()
+        True
+    """
+    return sorted(FLOWS)
+
+
+def flow_named(name: str) -> type[Flow]:
+    """Return the class of the flow of that name.
+
+    Raises:
+        SettingsError: If there is none.
+
+    Example:
+        >>> flow_named("bnaf").__name__
+        'BNAF'
+    """
+    if name not in FLOWS:
+        raise SettingsError(f"flow must be one of {', '.join(flow_names())}, got {name!r}.")
+    module, _, attribute = FLOWS[name].partition(":")
+    return getattr(import_module(module), attribute)  # type: ignore[no-any-return]
+
+
+def flow_name(flow: Flow) -> str:
+    """Return the name of a flow.
+
+    Raises:
+        SettingsError: If its class has none.
+    """
+    place = f"{type(flow).__module__}:{type(flow).__qualname__}"
+    for name, target in FLOWS.items():
+        if target == place:
+            return name
+    raise SettingsError(
+        f"Expected one of the flows {', '.join(flow_names())}, got {type(flow).__name__}; "
+        f"name it in bnaf.flows.registry.FLOWS, as {place!r}."
+    )

@@ -1,0 +1,235 @@
+"""Laws defined by a transform and a base."""
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.distributions import Distribution, Independent, Normal, constraints
+
+from bnaf._checks import check_rows
+from bnaf.errors import InversionError, SettingsError, ShapeError
+from bnaf.block.tensors import traced
+from bnaf.laws.transforms import InverseTransform, RowTransform, reached
+
+MAX_REDRAWS = 1000
+
+
+class RedrawWarning(UserWarning):
+    """Some draws of the base had no pre-image and were drawn again."""
+
+
+class FlowDistribution(Distribution):
+    r"""Law of x when ``z = transform(x)`` follows ``base``.
+
+    .. math:: \log p(x) = \log p_Z(f(x)) + \log |\det J_f(x)|
+
+    It is a snapshot of the flow that made it: after a step of an optimiser, call the flow again.
+    Rows with a value that is not finite have log-density -inf.
+
+    Args:
+        transform: The bijection f.
+        base: Law of z over rows of the same number of features.
+        batch_shape: Shape of the context the transform was made for.
+    """
+
+    arg_constraints: dict[str, constraints.Constraint] = {}  # noqa: RUF012
+    support = constraints.real_vector
+    has_rsample = True
+
+    def __init__(
+        self, transform: RowTransform, base: "StandardNormal", batch_shape: Sequence[int] = ()
+    ) -> None:
+        self.transform, self.base = transform, base
+        super().__init__(torch.Size(batch_shape), base.event_shape, validate_args=False)
+
+    @property
+    def features(self) -> int:
+        """Number of columns of a row."""
+        return self.event_shape[0]
+
+    def log_prob(self, value: Tensor) -> Float[Tensor, "..."]:
+        """Return the log-density of each row, in nats."""
+        value = self._checked(value)
+        finite = value.isfinite()
+        if value.device.type == "cpu" and not traced() and finite.all():
+            return self._log_prob(value)  # the usual case, in fewer operations
+        finite = finite.all(-1)
+        log_prob = self._log_prob(torch.where(finite.unsqueeze(-1), value, 0.0))
+        return torch.where(finite, log_prob, -torch.inf)
+
+    def _log_prob(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """Return the log-density of finite rows."""
+        if isinstance(self.transform, InverseTransform):
+            z, log_det, inside = self.transform.forward.invert(x, ladj=True)
+            return torch.where(inside, self.base.log_prob(z) - log_det, -torch.inf)
+        z, log_det = self.transform.call_and_ladj(x)
+        return self.base.log_prob(z) + log_det
+
+    def base_noise(self, value: Tensor) -> Float[Tensor, "..."]:
+        """Return z = transform(x) of each row; infinite where a row has none."""
+        value = self._checked(value)
+        if not isinstance(self.transform, InverseTransform):
+            z: Tensor = self.transform(value)
+            return z
+        z, _, inside = self.transform.forward.invert(value)
+        return torch.where(inside.unsqueeze(-1), z, torch.inf)
+
+    def sample(
+        self,
+        sample_shape: Any = torch.Size(),  # noqa: B008
+        *,
+        outside: str = "raise",
+    ) -> Float[Tensor, "..."]:
+        """Draw rows, without gradients.
+
+        Args:
+            sample_shape: How many, in what shape; the batch shape of the law follows.
+            outside: What to do with draws of the base that have no pre-image, under a flow that is
+                not onto: "raise" an error, or "redraw" them, with a warning that says how many.
+
+        Raises:
+            InversionError: If some draw has no pre-image and is not to be redrawn.
+        """
+        if outside not in ("raise", "redraw"):
+            raise SettingsError(f"outside must be 'raise' or 'redraw', got {outside!r}.")
+        with torch.no_grad():
+            if outside == "raise" or self.onto:
+                return self.rsample(sample_shape)
+            x, missed = self.draw_inside(sample_shape)
+            redrawn = 0
+            for _ in range(MAX_REDRAWS):
+                if not missed.any():
+                    break
+                redrawn += int(missed.sum())
+                if self.batch_shape.numel() == 1:  # any row will do: draw only what is missing
+                    again, outside_still = self.draw_inside((int(missed.sum()),))
+                    x[missed] = again.reshape(-1, self.features)
+                    missed[missed.clone()] = outside_still.flatten()
+                else:
+                    again, outside_still = self.draw_inside(sample_shape)
+                    x = torch.where(missed.unsqueeze(-1), again, x)
+                    missed = missed & outside_still
+            if missed.any():
+                raise InversionError(
+                    f"{int(missed.sum())} of {missed.numel()} draws have no pre-image after "
+                    f"{MAX_REDRAWS} attempts; the flow reaches almost nothing of its base, see "
+                    "missing_mass()."
+                )
+        if redrawn:
+            warnings.warn(
+                f"{redrawn} draws of the base without pre-image were redrawn.",
+                RedrawWarning,
+                stacklevel=2,
+            )
+        return x
+
+    def rsample(self, sample_shape: Any = torch.Size()) -> Float[Tensor, "..."]:  # noqa: B008
+        """Draw rows through which gradients flow."""
+        return reached(self.transform.invert(self._draw_base(sample_shape))).x
+
+    def draw_inside(self, sample_shape: Any) -> tuple[Float[Tensor, "..."], Bool[Tensor, "..."]]:
+        """Draw rows once, and tell which draws of the base have no pre-image."""
+        x, _, inside = self.transform.invert(self._draw_base(sample_shape))
+        return x, ~inside
+
+    @property
+    def onto(self) -> bool:
+        """Whether every draw of the base is known to have a pre-image."""
+        return self.transform.onto
+
+    def rsample_and_log_prob(
+        self,
+        sample_shape: Any = torch.Size(),  # noqa: B008
+    ) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
+        """Draw rows and return them with their log-densities, from one pass."""
+        z = self._draw_base(sample_shape)
+        x, log_det, _ = reached(self.transform.invert(z, ladj=True))
+        return x, self.base.log_prob(z) + log_det
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> "FlowDistribution":
+        """Return the same law with a larger batch shape."""
+        batch_shape = torch.Size(batch_shape)
+        try:
+            fits = torch.broadcast_shapes(batch_shape, self.batch_shape) == batch_shape
+        except RuntimeError:
+            fits = False
+        if not fits:
+            raise ShapeError(
+                f"A law of batch shape {tuple(self.batch_shape)} cannot be expanded to "
+                f"{tuple(batch_shape)}; expand its dimensions of size 1, or add some in front."
+            )
+        return FlowDistribution(self.transform, self.base, batch_shape)
+
+    @property
+    def direction(self) -> str:
+        """Which side is closed-form: "density" or "sampling"."""
+        return "sampling" if isinstance(self.transform, InverseTransform) else "density"
+
+    def _draw_base(self, sample_shape: Any) -> Tensor:
+        return self.base.rsample((*torch.Size(sample_shape), *self.batch_shape))
+
+    def _checked(self, value: Tensor) -> Tensor:
+        """Return rows that fit the law, one for each context."""
+        check_rows(value, self.features, self.base.like, "x")
+        if not self.batch_shape:
+            return value
+        try:
+            batch = torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
+        except RuntimeError:
+            raise ShapeError(
+                f"x of shape {tuple(value.shape)} does not broadcast with the context, whose "
+                f"batch shape is {tuple(self.batch_shape)}; give one row per context, or one."
+            ) from None
+        return value.expand(*batch, -1)
+
+    def __repr__(self) -> str:
+        return (
+            f"FlowDistribution(features={self.features}, batch_shape={tuple(self.batch_shape)}, "
+            f"direction={self.direction!r})"
+        )
+
+
+class StandardNormal(Distribution):
+    """Standard normal law of rows, with the dtype and device of a tensor.
+
+    Args:
+        features: Number of columns of a row.
+        like: A tensor of the type and on the device wanted.
+    """
+
+    arg_constraints: dict[str, constraints.Constraint] = {}  # noqa: RUF012
+    support = constraints.real_vector
+    has_rsample = True
+
+    def __init__(self, features: int, like: Float[Tensor, "*any"]) -> None:
+        self.like = like
+        super().__init__(torch.Size(()), torch.Size((features,)), validate_args=False)
+
+    @property
+    def mean(self) -> Float[Tensor, " features"]:
+        """Zeros."""
+        return self.like.new_zeros(self.event_shape)
+
+    @property
+    def variance(self) -> Float[Tensor, " features"]:
+        """Ones."""
+        return self.like.new_ones(self.event_shape)
+
+    def rsample(self, sample_shape: Any = torch.Size()) -> Float[Tensor, "..."]:  # noqa: B008
+        shape = (*torch.Size(sample_shape), *self.event_shape)
+        return torch.randn(shape, dtype=self.like.dtype, device=self.like.device)
+
+    def log_prob(self, value: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        features = value.shape[-1]
+        return -0.5 * (value.square().sum(-1) + features * math.log(2 * math.pi))
+
+    def entropy(self) -> Float[Tensor, ""]:
+        return self.like.new_tensor(0.5 * self.event_shape[0] * (1 + math.log(2 * math.pi)))
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Distribution:
+        normal = Normal(self.mean, self.variance, validate_args=False)
+        return Independent(normal.expand((*batch_shape, *self.event_shape)), 1)

@@ -1,0 +1,56 @@
+"""Rows in parts, so that memory stays bounded however many there are."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from bnaf.laws.distribution import FlowDistribution
+from bnaf.errors import ShapeError
+from bnaf.flows.bnaf import Flow
+
+CHUNK_ROWS = 8192  # scored or drawn at a time
+
+
+def measure_rows(
+    flow: Flow,
+    x: Tensor,
+    context: Tensor | None,
+    measure: Callable[[FlowDistribution, Tensor], Tensor],
+) -> Tensor:
+    """Return what is measured of rows under the law of their context, some rows at a time.
+
+    Args:
+        flow: The flow.
+        x: Rows, as the flow sees them.
+        context: One row for all of them, or one for each; ``None`` where the flow takes none.
+        measure: From a law and some rows to one value, or several, per row.
+
+    Raises:
+        ShapeError: If rows and contexts do not broadcast.
+    """
+    if context is None or context.dim() == 1:
+        law, batch = flow(context), x.shape[:-1]
+        parts = [measure(law, part) for part in x.reshape(-1, flow.features).split(CHUNK_ROWS)]
+    else:
+        batch = common_batch(x, context)
+        rows = x.expand(*batch, -1).reshape(-1, flow.features).split(CHUNK_ROWS)
+        contexts = context.expand(*batch, -1).reshape(-1, flow.context_features).split(CHUNK_ROWS)
+        parts = [measure(flow(given), part) for part, given in zip(rows, contexts, strict=True)]
+    found = torch.cat(parts)
+    return found.reshape((*batch, *found.shape[1:]))
+
+
+def common_batch(x: Tensor, context: Tensor) -> torch.Size:
+    """Return the batch shape of rows with their contexts.
+
+    Raises:
+        ShapeError: If they do not broadcast.
+    """
+    try:
+        return torch.Size(torch.broadcast_shapes(x.shape[:-1], context.shape[:-1]))
+    except RuntimeError:
+        raise ShapeError(
+            f"rows of shape {tuple(x.shape)} do not broadcast with given ones of shape "
+            f"{tuple(context.shape)}; give one row of them per row, or one."
+        ) from None

@@ -1,0 +1,57 @@
+"""What there is to say of a flow or a model, by name and ready for JSON."""
+
+from typing import Any
+
+from bnaf.model.standardisation import Standardisation
+from bnaf.flows.bnaf import Flow
+from bnaf.model.model import Model
+from bnaf.flows.registry import flow_name
+
+
+def describe(what: Flow | Model) -> dict[str, Any]:
+    """Return what a flow is made of and, of a model, its columns and how it was trained.
+
+    Log-likelihoods of the training are in nats per row and in the units of the table.
+
+    Args:
+        what: A flow, or a model.
+
+    Example:
+        >>> from bnaf import BNAF
+        >>> describe(Model(BNAF(2), columns=["a", "b"]))["columns"][0]
+        {'name': 'a', 'type': 'float64', 'mean': 0.0, 'deviation': 1.0}
+    """
+    flow = what.flow if isinstance(what, Model) else what
+    facts: dict[str, Any] = {
+        "kind": "model" if isinstance(what, Model) else "flow",
+        "flow": flow_name(flow),
+        "weights": flow.parameter_count,
+        "dtype": str(next(flow.parameters()).dtype).removeprefix("torch."),
+        "settings": flow.settings,
+    }
+    if isinstance(what, Model):
+        columns = _columns(what.columns, what.standardisation)
+        for column, kind in zip(columns, what.types, strict=True):
+            column["type"] = kind
+        facts["columns"] = [
+            {key: column[key] for key in ("name", "type", "mean", "deviation")}
+            for column in columns
+        ]
+        facts["given_columns"] = _columns(what.given_columns, what.given_standardisation)
+        facts["training"] = _training(what)
+    return facts
+
+
+def _columns(names: tuple[str, ...], scales: Standardisation) -> list[dict[str, Any]]:
+    moments = zip(names, scales.location.tolist(), scales.scale.tolist(), strict=True)
+    return [{"name": name, "mean": mean, "deviation": scale} for name, mean, scale in moments]
+
+
+def _training(model: Model) -> dict[str, Any]:
+    """Return the record of a fit without its history, losses turned into log-likelihoods."""
+    record = {key: value for key, value in model.record.items() if key != "history"}
+    for loss, name in (("loss", "log_likelihood"), ("valid", "valid_log_likelihood")):
+        value = record.pop(loss, None)
+        if isinstance(value, int | float):
+            record[name] = model.standardisation.log_det - value
+    return record

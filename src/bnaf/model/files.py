@@ -1,0 +1,280 @@
+"""Model files: safetensors weights with a JSON header; no pickles.
+
+A file says what it is in the metadata of the safetensors format: ``bnaf`` holds the JSON header,
+``sha256`` a digest of that header and of all tensors. Nothing in a file is run. All that it claims
+is held against its size before anything of that size is made.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bnaf.model._blueprint import build_flow, check_tensors, plan_flow
+from bnaf.model.standardisation import Standardisation
+from bnaf.errors import BnafError, SettingsError, StorageError
+from bnaf._files import stored_file
+from bnaf.flows.bnaf import Flow
+from bnaf.model.model import Model
+from bnaf.flows.registry import flow_name, flow_named, flow_names
+
+FORMAT = 2  # 2: standardisations may have a factor and slopes
+HEADER_LIMIT = 2**24  # bytes
+PARTS_LIMIT = {"[": 2**18, "{": 2**18, '"': 2**20, ",": 2**21}  # of a header, as they are counted
+SCALE_PARTS = ("location", "scale", "factor", "slopes")
+UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: lambda header: header}
+"""From the header of a format to that of the next."""
+
+
+def save(flow_or_model: nn.Module | Model, path: str | Path, *, overwrite: bool = True) -> None:
+    """Write a flow or a model to a file, whole or not at all.
+
+    Args:
+        flow_or_model: What to keep: weights and settings, and of a model its columns,
+            standardisation and training record.
+        path: The file, by custom .safetensors.
+        overwrite: Whether it may replace a file that exists.
+
+    Raises:
+        StorageError: If it cannot be written or made anew, or exists and may not be replaced.
+        SettingsError: If the flow is of a class without a name.
+
+    Example:
+        >>> from bnaf import BNAF
+        >>> save(BNAF(3), "flow.safetensors")  # doctest: +SKIP
+        >>> flow = load("flow.safetensors", dtype=torch.float64)  # doctest: +SKIP
+    """
+    from safetensors.torch import save as pack
+
+    if not isinstance(flow_or_model, Flow | Model):
+        raise StorageError(
+            f"save expects a flow or a model, got {type(flow_or_model).__name__}; for other "
+            "modules use safetensors.torch.save_model."
+        )
+    flow = flow_or_model.flow if isinstance(flow_or_model, Model) else flow_or_model
+    text = _write_header(flow_or_model, flow)
+    tensors = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, tensor in flow.state_dict().items()
+    }
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    check_tensors(plan_flow(type(flow), flow.settings, shapes, "The flow"), shapes, "The flow")
+    content = pack(tensors, {"bnaf": text, "sha256": _digest(text, tensors)})
+    with stored_file(Path(path), overwrite=overwrite) as file:
+        file.write(content)
+
+
+def load(
+    path: str | Path,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+) -> Any:
+    """Return the flow or the model that a file holds.
+
+    Args:
+        path: A file written by :func:`save`.
+        device: Where to put it; the CPU by default.
+        dtype: Floating-point type of the flow; the one it was saved with by default.
+
+    Raises:
+        StorageError: If the file is truncated, altered, of a newer version, or no model file.
+    """
+    if dtype is not None and not dtype.is_floating_point:
+        raise SettingsError(f"dtype must be a floating-point type, got {dtype}.")
+    path = Path(path)
+    header, tensors, kind = _read(path)
+    flow = build_flow(flow_named(header["flow"]), header["settings"], tensors, path.name)
+    flow.to(device=device, dtype=dtype)
+    return flow if kind == "flow" else _model(flow, header, path.name)
+
+
+def _write_header(what: Flow | Model, flow: Flow) -> str:
+    header: dict[str, Any] = {
+        "format": FORMAT,
+        "library": version("bnaf"),
+        "kind": "model" if isinstance(what, Model) else "flow",
+        "flow": flow_name(flow),
+        "settings": flow.settings,
+    }
+    if isinstance(what, Model):
+        header |= {
+            "columns": what.columns,
+            "types": what.types,
+            "standardisation": _scales(what.standardisation),
+            "given_columns": what.given_columns,
+            "given_standardisation": _scales(what.given_standardisation),
+            "record": what.record,
+        }
+    try:
+        text = json.dumps(header)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise StorageError(
+            f"Settings and record must be made of what JSON can hold, got something else: {error}."
+        ) from None
+    if len(text) > HEADER_LIMIT // 2:  # escaped once more within the file
+        raise StorageError(
+            f"The header takes {len(text):,} bytes, expected {HEADER_LIMIT // 2:,} at most; keep "
+            "a shorter record."
+        )
+    _check_parts(text, "The model")
+    return text
+
+
+def _check_parts(text: str, name: str) -> None:
+    """Refuse a header of many parts: in memory they take far more than as text."""
+    for mark, most in PARTS_LIMIT.items():
+        if text.count(mark) > most:
+            raise StorageError(
+                f"{name} has a header with {text.count(mark):,} times {mark!r}, expected "
+                f"{most:,} at most; its record is too long, or it is no model file."
+            )
+
+
+def _scales(standardisation: Standardisation) -> dict[str, Any]:
+    parts = {name: getattr(standardisation, name) for name in SCALE_PARTS}
+    return {name: part.tolist() for name, part in parts.items() if part is not None}
+
+
+def _standardisation(parts: Mapping[str, Any]) -> Standardisation:
+    tensors = {name: torch.tensor(parts[name], dtype=torch.float64) for name in parts}
+    return Standardisation(
+        tensors["location"], tensors["scale"], tensors.get("factor"), tensors.get("slopes")
+    )
+
+
+def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:
+    """Return a digest of the header, and of names, types, shapes and values of all tensors."""
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].contiguous()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor], str]:
+    """Return header, tensors and kind of a file, each checked before the next is read."""
+    from safetensors import SafetensorError, safe_open
+
+    _check_length(path)
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            header = _read_header(metadata, path.name)
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            shapes = {name: tuple(part.get_shape()) for name, part in slices.items()}
+            plan = plan_flow(flow_named(header["flow"]), header["settings"], shapes, path.name)
+            check_tensors(plan, shapes, path.name)
+            tensors = {name: file.get_tensor(name) for name in shapes}
+    except StorageError:
+        raise
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError, RuntimeError) as error:
+        raise StorageError(
+            f"{path.name} is truncated or no model file: {str(error)[:200]}. Copy it again."
+        ) from None
+    if _digest(metadata["bnaf"], tensors) != metadata.get("sha256"):
+        raise StorageError(
+            f"{path.name} was altered after it was saved: its digest is not the one expected. "
+            "Copy it again."
+        )
+    return header, tensors, header["kind"]
+
+
+def _check_length(path: Path) -> None:
+    """Refuse a file too short for what its first bytes say, or that says too much."""
+    if not path.is_file():
+        what = "a folder" if path.is_dir() else "nothing"
+        raise StorageError(f"Expected a model file at {path}, got {what}; check the path.")
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+    if size < 10 or length > size - 8:
+        raise StorageError(
+            f"{path.name} is truncated or no model file: it has {size:,} bytes, expected a header "
+            f"of {length:,} and what follows. Copy it again."
+        )
+    if length > HEADER_LIMIT:
+        raise StorageError(
+            f"{path.name} has a header of {length:,} bytes, expected {HEADER_LIMIT:,} at most; it "
+            "is no model file of this library."
+        )
+
+
+def _read_header(metadata: Mapping[str, str], name: str) -> dict[str, Any]:
+    """Return the header in today's format, its fields of the right types."""
+    if "bnaf" not in metadata:
+        raise StorageError(
+            f"{name} is a safetensors file of something else: expected metadata named 'bnaf', got "
+            f"{sorted(metadata) or 'none'}. Give a file written by bnaf.save."
+        )
+    _check_parts(metadata["bnaf"], name)
+    try:
+        header = json.loads(metadata["bnaf"])
+    except (ValueError, RecursionError) as error:
+        raise StorageError(f"{name} has a header that is no JSON: {str(error)[:200]}.") from None
+    if not isinstance(header, dict):
+        raise StorageError(f"{name} has a header that is no object, got {type(header).__name__}.")
+    header = _upgrade(header, name)
+    fields: dict[str, type] = {"kind": str, "flow": str, "settings": dict}
+    if header.get("kind") == "model":
+        fields |= {"columns": list, "types": list, "standardisation": dict, "record": dict}
+        fields |= {"given_columns": list, "given_standardisation": dict}
+    for field, kind in fields.items():
+        if not isinstance(header.get(field), kind):
+            raise StorageError(
+                f"{name} expects {field!r} of type {kind.__name__} in its header, got "
+                f"{type(header.get(field)).__name__}."
+            )
+    if header["kind"] not in ("flow", "model") or header["flow"] not in flow_names():
+        raise StorageError(
+            f"{name} holds a {header['kind'][:40]!r} named {header['flow'][:40]!r}, expected a "
+            f"'flow' or a 'model' named {' or '.join(map(repr, flow_names()))}. Update bnaf?"
+        )
+    return header
+
+
+def _upgrade(header: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return the header of a file of any version in today's format."""
+    found = header.get("format")
+    if not isinstance(found, int) or isinstance(found, bool):
+        raise StorageError(f"{name} expects a format number in its header, got {found!r:.40}.")
+    if found > FORMAT:
+        raise StorageError(
+            f"{name} is of format {found}, written by bnaf {header.get('library')!s:.20}; this "
+            f"version ({version('bnaf')}) reads formats up to {FORMAT}. Update bnaf."
+        )
+    while found < FORMAT:
+        if found not in UPGRADES:
+            raise StorageError(
+                f"{name} is of format {found}, which this version ({version('bnaf')}) no longer "
+                f"reads; expected {FORMAT}. Load and save it with bnaf "
+                f"{header.get('library')!s:.20} or the first version after it that reads it."
+            )
+        header, found = UPGRADES[found](header), found + 1
+    return header
+
+
+def _model(flow: Flow, header: Mapping[str, Any], name: str) -> Model:
+    try:
+        scales = [
+            _standardisation(header[field])
+            for field in ("standardisation", "given_standardisation")
+        ]
+        if not all(isinstance(name, str) for name in header["columns"] + header["given_columns"]):
+            raise TypeError("names of columns must be strings")
+        return Model(
+            flow,
+            columns=header["columns"],
+            standardisation=scales[0],
+            types=header["types"],
+            given_columns=header["given_columns"],
+            given_standardisation=scales[1],
+            record=header["record"],
+        )
+    except (BnafError, LookupError, TypeError, ValueError, RuntimeError, ArithmeticError) as error:
+        raise StorageError(f"{name} has columns that do not fit its flow: {error}") from None

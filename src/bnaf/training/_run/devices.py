@@ -1,0 +1,72 @@
+"""Where a run takes place: Fabric, and what its processes agree on."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from bnaf.errors import SettingsError
+from bnaf.training.batches import mix_seed
+from bnaf.training.settings import TrainingSettings
+
+
+def make_fabric(
+    settings: TrainingSettings, device: torch.device, loggers: Sequence[Any] = ()
+) -> Fabric:
+    """Return the Fabric of a run.
+
+    Args:
+        settings: Devices, nodes, strategy and precision.
+        device: Where the flow lies, for what the settings leave open.
+        loggers: Fabric's loggers.
+
+    Raises:
+        SettingsError: If Fabric knows no such devices, strategy or precision.
+    """
+    devices: Any = settings.devices
+    nodes, strategy = settings.nodes, settings.strategy
+    if devices is None and torch.distributed.is_torchelastic_launched():
+        devices = int(os.environ["LOCAL_WORLD_SIZE"])
+        nodes = int(os.environ["WORLD_SIZE"]) // devices
+        strategy = "ddp" if strategy == "auto" else strategy
+    if devices is None:
+        devices = 1 if device.index is None else [device.index]
+    try:
+        return Fabric(
+            accelerator=settings.accelerator or device.type,
+            devices=devices,
+            num_nodes=nodes,
+            strategy=strategy,
+            precision=settings.precision,  # type: ignore[arg-type]
+            loggers=list(loggers),
+        )
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise SettingsError(
+            f"devices, nodes, strategy and precision must be what Fabric takes, got {devices!r}, "
+            f"{nodes}, {strategy!r} and {settings.precision!r}: {error}"
+        ) from None
+
+
+def sum_over(fabric: Fabric, tensor: Tensor) -> Tensor:
+    """Return the sum of a tensor over processes; all get the same bits."""
+    if fabric.world_size == 1:
+        return tensor
+    total = fabric.all_reduce(tensor, reduce_op="sum")
+    assert isinstance(total, Tensor)
+    return total
+
+
+@contextmanager
+def private_draws(seed: int, step: int, rank: int, device: torch.device) -> Iterator[None]:
+    """Lend torch's own generators a state of this run, step and process.
+
+    They are as before when this ends, and no state has to be kept to resume.
+    """
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices):
+        torch.manual_seed(mix_seed(mix_seed(seed, step), rank))
+        yield

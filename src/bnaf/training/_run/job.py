@@ -1,0 +1,278 @@
+"""A fit from beginning to end, on all of its processes."""
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+from lightning_fabric import Fabric
+from lightning_fabric.strategies.launchers.multiprocessing import _MultiProcessingLauncher
+from torch import Tensor
+
+from bnaf.errors import SettingsError, TrainingError
+from bnaf.training._run.checkpoints import (
+    Checkpoint,
+    check_checkpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
+from bnaf.training.batches import BatchSource, Rows, Stream
+from bnaf.training._run.devices import make_fabric, sum_over
+from bnaf.training._run.logs import make_loggers, next_version
+from bnaf.training._run.loop import Plan, Run
+from bnaf.training.objectives import Objective
+from bnaf.training.progress import Progress, Silence, format_seconds, make_progress
+from bnaf.training.recipe import (
+    STREAM_ROWS,
+    choose_batch,
+    choose_budget,
+    choose_interval,
+    choose_steps,
+)
+from bnaf.training.record import TrainingRecord
+from bnaf.training.settings import TrainingSettings
+from bnaf.training._run.signals import Forwarding, Interrupts
+
+
+class Outcome(NamedTuple):
+    """What a run hands back to the process that asked for it."""
+
+    weights: dict[str, Tensor]
+    record: TrainingRecord
+    failure: str | None
+    column: int | None
+
+
+@dataclass(frozen=True)
+class Job:
+    """A fit whose arguments were checked; every process of it gets a copy."""
+
+    objective: Objective
+    source: BatchSource
+    valid: BatchSource | None
+    settings: TrainingSettings
+    checkpoint: Path | None
+    checkpoint_every: float
+    resume: bool
+    logs: Path | None
+    loggers: tuple[str, ...]
+    progress: bool | Progress
+
+    def launch(self) -> TrainingRecord:
+        """Run on all devices, and load what came out into the objective."""
+        like = next(self.objective.parameters())
+        device, dtype, training = like.device, like.dtype, self.objective.training
+        if self.checkpoint is not None:
+            check_checkpoint(self.checkpoint)
+        identity = {} if self.checkpoint is None else self._identity()
+        facts = self._checkpoint_facts(identity)
+        version: str | None = facts["state"]["log_version"] if facts else None
+        loggers: list[Any] = []
+        if self.logs is not None:
+            version = version or next_version(self.logs)
+            loggers = make_loggers(self.logs, version, self.loggers)
+        fabric = make_fabric(self.settings, device, loggers)
+        train = partial(self.train, identity=identity, resumed=bool(facts), version=version)
+        try:
+            outcome = _launch(fabric, train)
+            self.objective.load_state_dict(outcome.weights)
+        finally:
+            self.objective.zero_grad()
+            self.objective.train(training).to(device=device, dtype=dtype)
+            for logger in loggers:
+                logger.finalize("success")
+        if outcome.failure is not None:
+            raise TrainingError(outcome.failure, outcome.record, column=outcome.column)
+        return outcome.record
+
+    def train(
+        self,
+        fabric: Fabric,
+        *,
+        identity: dict[str, Any],
+        resumed: bool,
+        version: str | None,
+        interrupts: Interrupts,
+    ) -> Outcome:
+        """Run on this process."""
+        progress = self._display(fabric.global_rank)
+        run = Run(self._plan(fabric.world_size), fabric, progress, interrupts)
+        run.keeper.identity = identity
+        if resumed:
+            run.resume()
+        run.state.log_version = version
+        try:
+            run.run()
+        except BaseException:
+            self.objective.load_state_dict(run.keeper.kept())
+            raise
+        finally:
+            progress.close(_summarise(run))
+        failure, column = _explain(run) if run.state.reason == "failed" else (None, None)
+        return Outcome(run.keeper.kept(), self._record(run), failure, column)
+
+    def _display(self, rank: int) -> Progress:
+        if rank > 0 or self.progress is False:
+            return Silence()
+        return make_progress(True) if self.progress is True else self.progress
+
+    def _plan(self, world_size: int) -> Plan:
+        settings, source = self.settings, self.source
+        epoch_batches = source.batch_count(world_size)
+        batch = int(getattr(source, "batch", None) or choose_batch(STREAM_ROWS, settings.batch))
+        if isinstance(source, Rows) and batch < world_size:
+            raise SettingsError(
+                f"batch must be at least the number of processes ({world_size}), got {batch}."
+            )
+        if world_size > 1 and isinstance(source, Stream) and not source.even:
+            raise SettingsError(
+                f"{world_size} processes need as many batches each, got a stream with "
+                "drop_last=False; make it with drop_last=True."
+            )
+        count = source.count if isinstance(source, Rows) else STREAM_ROWS
+        valid = self.valid
+        return Plan(
+            objective=self.objective,
+            source=source,
+            valid=valid,
+            budget=choose_budget(settings, epoch_batches, choose_steps(count, batch)),
+            interval=choose_interval(
+                settings, epoch_batches, batch, valid.count if isinstance(valid, Rows) else None
+            ),
+            settings=settings,
+            checkpoint=self.checkpoint,
+            checkpoint_every=self.checkpoint_every if self.checkpoint else math.inf,
+        )
+
+    def _identity(self) -> dict[str, Any]:
+        """Return what a checkpoint must agree on to be resumed."""
+        sources = {"rows": self.source, "valid": self.valid}
+        return {
+            "settings": self.settings.as_dict(),
+            "flow": self.objective.flow.settings,
+            "objective": type(self.objective).__name__,
+            "anneal": getattr(self.objective, "anneal", None),
+            "seed": getattr(self.source, "seed", None),
+            "batch": getattr(self.source, "batch", None),
+            "processes": os.environ.get("WORLD_SIZE") if isinstance(self.source, Stream) else None,
+            **{
+                name: None if source is None else getattr(source, "fingerprint", None)
+                for name, source in sources.items()
+            },
+        }
+
+    def _checkpoint_facts(self, identity: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the facts of a checkpoint to go on from, or none."""
+        if self.checkpoint is None or not self.resume or not self.checkpoint.exists():
+            return None
+        facts = read_checkpoint(self.checkpoint).facts
+        there, here = _flatten(facts["identity"]), _flatten(identity)
+        for name in sorted(there.keys() | here.keys()):
+            if there.get(name) != here.get(name):
+                raise SettingsError(
+                    f"{self.checkpoint} is the checkpoint of another run: {name} is "
+                    f"{there.get(name)!r} there and {here.get(name)!r} here. Give another file, "
+                    "or resume=False to overwrite it."
+                )
+        return facts
+
+    def _record(self, run: Run) -> TrainingRecord:
+        state = run.state
+        judged = self.valid is not None and state.best < math.inf
+        return TrainingRecord(
+            reason=state.reason or "",
+            steps=state.step,
+            epochs=state.epoch + (state.index == state.epoch_batches),
+            seconds=state.seconds,
+            loss=state.loss,
+            valid=state.best if judged else None,
+            best_step=state.best_step if judged else state.step,
+            skipped=state.skipped,
+            batch=getattr(self.source, "batch", None),
+            history=tuple(state.history),
+            settings=self.settings.as_dict(),
+        )
+
+
+def _launch(fabric: Fabric, train: Callable[..., Outcome]) -> Outcome:
+    """Run on all processes, this one among them or not, and return what came out of the first.
+
+    Where all processes are new ones, the outcome comes back as a file: it may be larger than what
+    fits between processes while one of them waits for the other to end.
+    """
+    if not isinstance(fabric.strategy.launcher, _MultiProcessingLauncher):
+        outcome: Outcome = fabric.launch(partial(_hold, train=train))
+        return outcome
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "outcome"
+        with Forwarding() as asked:
+            try:
+                fabric.launch(partial(_hand_over, train=train, path=path))
+            except Exception:
+                if asked.requested:  # before they could hold the request, which then ends them
+                    raise KeyboardInterrupt from None
+                raise
+        tensors, facts = read_checkpoint(path)
+    record = TrainingRecord.from_dict(facts["record"])
+    return Outcome(tensors, record, facts["failure"], facts["column"])
+
+
+def _hold(fabric: Fabric, train: Callable[..., Outcome]) -> Outcome:
+    with Interrupts() as interrupts:
+        return train(fabric, interrupts=interrupts)
+
+
+def _hand_over(fabric: Fabric, train: Callable[..., Outcome], path: Path) -> None:
+    with Interrupts() as interrupts:
+        outcome = train(fabric, interrupts=interrupts)
+        if fabric.global_rank == 0:
+            facts: dict[str, Any] = {"record": outcome.record.as_dict()}
+            facts |= {"failure": outcome.failure, "column": outcome.column}
+            write_checkpoint(path, Checkpoint(outcome.weights, facts))
+
+
+def _summarise(run: Run) -> str:
+    state = run.state
+    line = f"{state.reason or 'stopped'}: {state.step} steps in {format_seconds(state.seconds)}"
+    line += f", loss {state.loss:.4f} nats"
+    if state.best < math.inf:
+        line += f", best validation {state.best:.4f} at step {state.best_step}"
+    return line + (f", {state.skipped} steps skipped" if state.skipped else "")
+
+
+def _explain(run: Run) -> tuple[str, int | None]:
+    """Return why a run failed, which steps and which columns; and the column, if it is one."""
+    state, settings = run.state, run.settings
+    many = f"more than {settings.max_skipped} of its last 100 steps"
+    many = f"all of its {state.step} steps" if state.skipped == state.step else many
+    text = (
+        f"Training ended at step {state.last_skipped}: {many} had a loss or gradient that is not "
+        "finite. The flow keeps the best weights. "
+    )
+    odd = None if run.odd_columns is None else sum_over(run.fabric, run.odd_columns)
+    if odd is not None and odd.any():
+        listed = ", ".join(f"{int(i)} ({int(odd[i])})" for i in odd.nonzero())
+        column = int(odd.argmax()) if odd.count_nonzero() == 1 else None
+        return text + f"Missing or infinite values by column, counted from 0: {listed}.", column
+    if run.batch is None or not len(run.batch.rows):
+        return text, None
+    largest = run.batch.rows.abs().amax(0)
+    column = int(largest.argmax())
+    text += (
+        f"All values are finite; the largest of the last batch is {float(largest[column]):.3g}, "
+        f"in column {column}, counted from 0. Rescale the columns, or lower learning_rate "
+        f"({settings.rate})."
+    )
+    return text, column
+
+
+def _flatten(facts: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in facts.items():
+        nested = isinstance(value, dict)
+        flat |= _flatten(value, f"{prefix}{name}.") if nested else {prefix + name: value}
+    return flat

@@ -1,0 +1,220 @@
+"""One step of training, without waiting for the device."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from bnaf.training._run.averaging import WeightAverage
+from bnaf.training.batches import Batch, BatchSource, Rows, as_batch
+from bnaf.training._run.devices import private_draws, sum_over
+from bnaf.training.objectives import Objective
+from bnaf.training.prior import Prior
+from bnaf.training.settings import TrainingSettings
+
+EVALUATION_ROWS = 4096
+FOLD = 10  # steps whose losses are summed at once
+
+
+class Stepper:
+    """Objective, optimiser and average of a run, and the sums it reports from.
+
+    A step whose loss or gradient is not finite changes no weight, and is counted: the verdict
+    stays on the device, and Adam obeys it there. Gradients are clipped after processes have shared
+    them, so every one of them comes to the same verdict and the same weights.
+
+    Args:
+        fabric: Where the run takes place.
+        objective: What is minimised.
+        settings: Those of the run.
+        rows: What the rows of the table are worth, where that is known; without, the weights are
+            not pulled anywhere.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        objective: Objective,
+        settings: TrainingSettings,
+        rows: float | None = None,
+    ) -> None:
+        self.fabric, self.objective, self.settings = fabric, objective, settings
+        chosen = [weight for weight in objective.parameters() if weight.requires_grad]
+        self.optimiser = torch.optim.Adam(
+            chosen, settings.rate, amsgrad=settings.amsgrad, fused=True
+        )
+        module: Any = _Unpacked(objective, shared=fabric.world_size > 1)
+        module = torch.compile(module) if settings.compile else module
+        wrapped, self._shared_optimiser = fabric.setup(module, self.optimiser)
+        # one process of full precision needs none of Fabric's wrappers, which cost time
+        self._alone = fabric.world_size == 1 and settings.precision is None
+        self._module = module if self._alone else wrapped
+        self.parameters = [weight for weight in objective.parameters() if weight.requires_grad]
+        self.average: WeightAverage | None = None
+        if settings.average is not None:
+            self.average = WeightAverage(
+                self.parameters,
+                decay=settings.average,
+                share=settings.average_share,
+                bias_correction=settings.bias_correction,
+            )
+        self.prior: Prior | None = None
+        if settings.pull and rows is not None:
+            self.prior = Prior(objective, self.parameters, settings.pull / rows)
+        exact = torch.float32 if fabric.device.type == "mps" else torch.float64
+        self.sums = torch.zeros(3, dtype=exact, device=fabric.device)  # loss, weight, skipped
+        self.pending: list[tuple[Tensor, float | Tensor, Tensor]] = []
+
+    def take(self, batch: Batch, rate: float, step: int) -> None:
+        """Take one step.
+
+        Args:
+            batch: Rows of this process.
+            rate: Learning rate.
+            step: Number of the step, from which private draws follow.
+        """
+        self.optimiser.param_groups[0]["lr"] = rate
+        self.optimiser.zero_grad()
+        with self._private_draws(step + 1):
+            loss = self._module(_Parcel(batch))
+        total = weigh(batch)
+        if self._alone:
+            loss.backward()
+            self._update(loss.detach(), total)
+        else:
+            loss, total = self._share(loss, total, batch.total)
+            self.fabric.backward(loss)
+            self._update(sum_over(self.fabric, loss.detach()) / self.fabric.world_size, total)
+        if (step + 1) % FOLD == 0:
+            self._fold()
+
+    def _share(
+        self, loss: Tensor, mine: float | Tensor, total: float | Tensor | None
+    ) -> tuple[Tensor, float | Tensor]:
+        """Weigh this process's loss so that the mean over processes is that of the whole batch."""
+        if total is None:
+            known = torch.as_tensor(mine, dtype=self.sums.dtype, device=self.fabric.device)
+            total = sum_over(self.fabric, known.clone())
+        return loss * (mine * self.fabric.world_size / total), total
+
+    def _update(self, loss: Tensor, total: float | Tensor) -> None:
+        if self.prior is not None:
+            self.prior.add_gradient()
+        gradients = [weight.grad for weight in self.parameters if weight.grad is not None]
+        norm = nn.utils.get_total_norm(gradients)
+        if self.settings.clip is not None:
+            nn.utils.clip_grads_with_norm_(self.parameters, self.settings.clip, norm)
+        both = norm + loss
+        bad = (both - both).ne(0).float()  # 1 where one of them is infinite or undefined, else 0
+        # as torch's gradient scaler does: fused Adam leaves everything as it is where this is 1
+        self.optimiser.found_inf = bad  # type: ignore[attr-defined]
+        (self.optimiser if self._alone else self._shared_optimiser).step()
+        if self.average is not None:
+            self.average.update()
+        self.pending.append((loss, total, bad))
+
+    def read_loss(self, *, otherwise: float) -> float:
+        """Return the mean loss since the last reset, or something else where no step counted."""
+        loss, weight, _ = (self.sums + self._sum_pending()).tolist()
+        return loss / weight if weight else otherwise
+
+    @property
+    def skipped(self) -> int:
+        """Number of steps that were skipped."""
+        return int((self.sums + self._sum_pending())[2])
+
+    def reset_loss(self) -> None:
+        """Begin a new mean."""
+        self._fold()
+        self.sums[:2] = 0
+
+    @property
+    def entries(self) -> Tensor:
+        """Loss, weight and verdict of each step that is not in the sums yet."""
+        if not self.pending:
+            return self.sums.new_zeros(0, 3)
+        columns = [map(torch.as_tensor, column) for column in zip(*self.pending, strict=True)]
+        return torch.stack([torch.stack([*column]).to(self.sums) for column in columns], 1)
+
+    @entries.setter
+    def entries(self, entries: Tensor) -> None:
+        self.pending = [(loss, total, bad) for loss, total, bad in entries.to(self.sums)]
+
+    @torch.no_grad()
+    def validate(self, valid: BatchSource) -> float:
+        """Return the mean loss of the averaged weights on the rows of all processes."""
+        fabric, like = self.fabric, self.parameters[0]
+        rank, size = fabric.global_rank, fabric.world_size
+        batches: Iterator[Tensor | Batch] = (
+            valid.chunks(EVALUATION_ROWS, rank=rank, world_size=size)
+            if isinstance(valid, Rows)
+            else valid.batches(0, rank=rank, world_size=size)
+        )
+        sums = torch.zeros_like(self.sums[:2])
+        training = self.objective.training
+        self.objective.eval()
+        with fabric.autocast(), self._private_draws(0), self.averaged():
+            for batch in (as_batch(item, like) for item in batches):
+                if len(batch.rows):
+                    loss = self.objective(batch.rows, batch.context, batch.weights)
+                    weight = torch.as_tensor(weigh(batch)).to(sums)
+                    sums += torch.stack([loss.to(sums) * weight, weight])
+        self.objective.train(training)
+        total, weight = sum_over(fabric, sums).tolist()
+        return float(total / weight)
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """Return a context in which the weights are their average, where there is one."""
+        return nullcontext() if self.average is None else self.average.applied()
+
+    def _private_draws(self, step: int) -> AbstractContextManager[None]:
+        if not self.objective.draws:
+            return nullcontext()
+        return private_draws(self.settings.seed, step, self.fabric.global_rank, self.fabric.device)
+
+    def _fold(self) -> None:
+        """Add what is pending to the sums, at steps that do not depend on who looks on."""
+        self.sums += self._sum_pending()
+        self.pending = []
+
+    def _sum_pending(self) -> Tensor:
+        if not self.pending:
+            return torch.zeros_like(self.sums)
+        losses, totals, bad = self.entries.unbind(1)
+        weights = totals * (1 - bad)
+        losses = torch.where(bad > 0, 0.0, losses)
+        return torch.stack([(losses * weights).sum(), weights.sum(), bad.sum()])
+
+
+class _Parcel:
+    """Batch that Fabric does not look into: mixed precision would round its rows."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.rows, self.context, self.weights = batch.rows, batch.context, batch.weights
+
+
+class _Unpacked(nn.Module):
+    """Objective that takes a parcel.
+
+    Args:
+        objective: The objective.
+        shared: Whether others have rows of the batch: the loss of none is then 0, not undefined.
+    """
+
+    def __init__(self, objective: Objective, *, shared: bool) -> None:
+        super().__init__()
+        self.objective, self.shared = objective, shared
+
+    def forward(self, parcel: _Parcel) -> Tensor:
+        if self.shared and not len(parcel.rows):
+            return 0 * torch.cat([weight.reshape(-1) for weight in self.parameters()]).sum()
+        loss: Tensor = self.objective(parcel.rows, parcel.context, parcel.weights)
+        return loss
+
+
+def weigh(batch: Batch) -> float | Tensor:
+    """Return the sum of the weights of a batch, or its number of rows."""
+    return len(batch.rows) if batch.weights is None else batch.weights.sum()

@@ -1,0 +1,277 @@
+"""Estimators: scikit-learn's contract, densities that are right, and weights that are repeats."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.covariance import EmpiricalCovariance
+from sklearn.datasets import (
+    load_breast_cancer,
+    load_diabetes,
+    load_iris,
+    load_wine,
+    make_regression,
+)
+from sklearn.linear_model import LinearRegression
+from sklearn.metrics import r2_score
+from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from bnaf import SettingsError, ShapeError, TrainingSettings, load, save
+from bnaf.model.standardisation import Standardisation
+from bnaf.estimators._fitting import spread_base, weighted_threshold
+from bnaf.estimators.density import ConditionalFlowDensity, FlowDensity, FlowOutlierDetector
+from bnaf.flows.registry import flow_name, flow_names
+
+QUICK = {"steps": 10}
+ESTIMATORS = [FlowDensity, ConditionalFlowDensity, FlowOutlierDetector]
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(60, 3)) @ RNG.normal(size=(3, 3)) * [1, 10, 100]
+Y = X[:, 0] + 0.1 * RNG.normal(size=60)
+
+
+def score(estimator, rows=X):
+    """Numbers that tell one fitted estimator from another."""
+    if isinstance(estimator, ConditionalFlowDensity):
+        return estimator.predict(rows)
+    return estimator.score_samples(rows)
+
+
+@parametrize_with_checks(
+    [
+        FlowDensity(training={"steps": 100}),
+        ConditionalFlowDensity(training={"steps": 40}, draws=64),
+        FlowOutlierDetector(training={"steps": 100}),
+    ]
+)
+def test_the_contract_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_fits_repeat_and_leave_global_generators_alone(kind):
+    np.random.seed(1)
+    states = torch.get_rng_state(), np.random.get_state()[1].copy()
+    one, two, other = (kind(training=QUICK, random_state=seed).fit(X, Y) for seed in (3, 3, 4))
+    np.testing.assert_array_equal(score(one), score(two))
+    assert (score(one) != score(other)).all()
+    if hasattr(one, "sample"):
+        arguments = (X,) if kind is ConditionalFlowDensity else ()
+        draws = [one.sample(*arguments, n=4, random_state=seed) for seed in (0, 0, 1, None)]
+        np.testing.assert_array_equal(draws[0], draws[1])
+        assert (draws[0] != draws[2]).all()
+        assert (draws[0] != draws[3]).all()
+    assert torch.equal(torch.get_rng_state(), states[0])
+    np.testing.assert_array_equal(np.random.get_state()[1], states[1])
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_weights_are_repeats_in_any_order_to_the_last_bit(kind):
+    weights = RNG.integers(0, 4, size=len(X))
+    order = RNG.permutation(np.repeat(np.arange(len(X)), weights))
+    weighted = kind(training=QUICK).fit(X, Y, sample_weight=weights)
+    repeated = kind(training=QUICK).fit(X[order], Y[order])
+    np.testing.assert_array_equal(score(weighted), score(repeated))
+    if kind is FlowOutlierDetector:
+        assert weighted.offset_ == repeated.offset_
+
+
+def test_weights_are_repeats_where_rows_are_set_aside():
+    rows = RNG.normal(size=(1500, 1))
+    weights = RNG.integers(1, 3, size=len(rows))
+    weighted = FlowDensity(training=QUICK).fit(rows, sample_weight=weights)
+    repeated = FlowDensity(training=QUICK).fit(np.repeat(rows, weights, axis=0))
+    np.testing.assert_array_equal(weighted.score_samples(rows), repeated.score_samples(rows))
+    assert weighted.model_.record["valid"] is not None
+
+
+def test_weighted_moments_are_those_of_repeated_rows():
+    rows, weights = torch.tensor([[1.0, 5.0], [2.0, 5.0], [9.0, 7.0]]), torch.tensor([2.0, 1, 0])
+    weighted = Standardisation.from_rows(rows, weights)
+    repeated = Standardisation.from_rows(rows[[0, 0, 1]])
+    torch.testing.assert_close(weighted.location, repeated.location)
+    torch.testing.assert_close(weighted.scale, repeated.scale)
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_clones_and_pickles_are_like_the_original(kind, tmp_path):
+    estimator = kind(training=TrainingSettings(steps=10), settings={"width": 3}, random_state=1)
+    fitted = clone(estimator).fit(X, Y)
+    assert not hasattr(estimator, "model_")
+    np.testing.assert_array_equal(score(pickle.loads(pickle.dumps(fitted))), score(fitted))
+    save(fitted.model_, tmp_path / "model.safetensors")
+    assert load(tmp_path / "model.safetensors").columns == fitted.model_.columns
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_names_of_pandas_columns_are_kept(kind):
+    frame = pd.DataFrame(X, columns=["a", "b", "y0"])
+    fitted = kind(training=QUICK).fit(frame, pd.Series(Y, name="target"))
+    assert fitted.feature_names_in_.tolist() == ["a", "b", "y0"]
+    model = fitted.model_
+    conditional = kind is ConditionalFlowDensity
+    assert model.columns == (("target",) if conditional else ("a", "b", "y0"))
+    assert model.given_columns == (("a", "b", "y0") if conditional else ())
+    with pytest.raises(ValueError, match="feature names should match"):
+        score(fitted, frame[["b", "a", "y0"]])
+    if conditional:
+        assert kind(training=QUICK).fit(frame, Y).model_.columns == ("y_0",)
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+@pytest.mark.parametrize("flow", flow_names())
+def test_any_flow_of_the_registry(kind, flow):
+    fitted = kind(flow, settings={"transforms": 2}, training=QUICK).fit(X, Y)
+    assert flow_name(fitted.model_.flow) == flow
+    assert fitted.model_.flow.settings["transforms"] == 2
+    assert np.isfinite(score(fitted)).all()
+
+
+def test_pipelines_searches_and_cross_validation():
+    pipeline = make_pipeline(StandardScaler(), FlowDensity(training=QUICK))
+    grid = {"flowdensity__settings": [{"width": 2}, {"width": 4}]}
+    search = GridSearchCV(pipeline, grid, cv=2).fit(X)
+    assert search.best_params_["flowdensity__settings"]["width"] in (2, 4)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert search.score(X) == pytest.approx(search.score_samples(X).mean())
+    law = ConditionalFlowDensity(training={"steps": 80})
+    assert cross_val_score(law, X, Y, cv=3).shape == (3,)
+    assert (cross_val_score(law, X, Y, cv=3, scoring="r2") > 0.5).all()
+
+
+def test_a_density_in_the_units_of_the_data():
+    rows = RNG.normal(size=(800, 2)) * [3, 200] + 1000
+    density = FlowDensity(random_state=0).fit(rows)
+    exact = -np.square((rows - 1000) / [3, 200]).sum(1) / 2 - np.log(2 * np.pi * 600)
+    assert density.score(rows) == pytest.approx(exact.mean(), abs=0.1)
+    draws = density.sample(4000, random_state=0)
+    np.testing.assert_allclose(draws.mean(0), rows.mean(0), atol=20)
+    np.testing.assert_allclose(draws.std(0), rows.std(0), rtol=0.1)
+
+
+def test_quantiles_of_a_heteroscedastic_law():
+    x = RNG.uniform(-1, 1, size=(1000, 1))
+    spread = np.exp(x[:, 0])
+    y = 3 * x[:, 0] + spread * RNG.normal(size=1000)
+    law = ConditionalFlowDensity(random_state=0).fit(x, y)
+    grid = np.array([[-0.8], [0.0], [0.8]])
+    quantiles = law.predict_quantiles(grid, (0.1, 0.5, 0.9))
+    exact = 3 * grid + np.exp(grid) * [-1.2816, 0, 1.2816]
+    np.testing.assert_allclose(quantiles, exact, atol=0.35)
+    assert (np.diff(quantiles) > 0).all()
+    np.testing.assert_allclose(law.predict(grid), 3 * grid[:, 0], atol=0.3)
+    draws = law.sample(grid, 2000, random_state=0)
+    assert draws.shape == (3, 2000)
+    np.testing.assert_allclose(draws.mean(1), law.predict(grid), atol=0.2)
+    entropy = np.mean(np.log(spread)) + 0.5 * np.log(2 * np.pi * np.e)
+    assert -law.score(x, y) == pytest.approx(entropy, abs=0.1)
+
+
+def test_predictions_do_not_depend_on_the_batch():
+    law = ConditionalFlowDensity(training=QUICK).fit(X, np.stack([Y, -Y], 1))
+    for predict in (law.predict, law.predict_quantiles):
+        together = predict(X)
+        alone = np.concatenate([predict(row[np.newaxis]) for row in X[:9]])
+        np.testing.assert_allclose(together[:9], alone, rtol=1e-9)
+
+
+def test_several_columns_of_y():
+    law = ConditionalFlowDensity(training={"steps": 80}).fit(X, np.stack([Y, X[:, 1]], 1))
+    assert law.n_outputs_ == 2
+    assert law.predict(X).shape == (60, 2)
+    assert law.predict_quantiles(X, [0.2, 0.5, 0.8]).shape == (60, 3, 2)
+    assert law.sample(X, 5).shape == (60, 5, 2)
+    assert law.log_prob(X, np.stack([Y, X[:, 1]], 1)).shape == (60,)
+    assert r2_score(np.stack([Y, X[:, 1]], 1), law.predict(X)) > 0.5
+    with pytest.raises(ShapeError, match="y must have the 2 columns given to fit, got 1"):
+        law.log_prob(X, Y)
+
+
+def test_means_predict_what_scikit_learn_asks_of_regressors():
+    rows, y = make_regression(
+        n_samples=200, n_features=10, n_informative=1, bias=5.0, noise=20, random_state=42
+    )
+    law = ConditionalFlowDensity(random_state=0).fit(rows, y)
+    assert r2_score(y, law.predict(rows)) > 0.5
+
+
+def test_outliers_are_found():
+    rows = RNG.normal(size=(400, 2))
+    angles = RNG.uniform(0, 2 * np.pi, size=20)
+    rows[:20] = 6 * np.stack([np.cos(angles), np.sin(angles)], 1)
+    detector = FlowOutlierDetector(contamination=0.05, random_state=0)
+    found = detector.fit_predict(rows) == -1
+    assert found.sum() == 20
+    assert found[:20].sum() >= 15
+    far = np.array([[20.0, -20.0], [0.0, 0.0]])
+    assert detector.predict(far).tolist() == [-1, 1]
+
+
+@pytest.mark.parametrize("share", [0, 0.6, "auto", None])
+def test_contamination_is_a_share(share):
+    with pytest.raises(SettingsError, match="contamination must be a number above 0 and at most"):
+        FlowOutlierDetector(contamination=share).fit(X)
+
+
+def test_thresholds_leave_the_share_below():
+    scores = RNG.normal(size=300)
+    for share in (1 / 300, 0.1, 0.5):
+        below = (scores < weighted_threshold(scores, np.ones(300), share)).sum()
+        assert below == round(300 * share)
+    assert weighted_threshold(np.array([3.0]), np.ones(1), 0.5) == 3
+
+
+@pytest.mark.parametrize("features", [1, 3])
+def test_base_draws_are_evenly_normal(features):
+    z = spread_base(512, features)
+    assert z.shape == (512, features)
+    torch.testing.assert_close(z.mean(0), torch.zeros(features).double(), atol=1e-9, rtol=0)
+    torch.testing.assert_close(z.std(0), torch.ones(features).double(), atol=0.02, rtol=0)
+
+
+def test_constant_columns_are_no_obstacle():
+    rows = np.c_[X, np.full(60, 7.0)]
+    assert np.isfinite(FlowDensity(training=QUICK).fit(rows).score(rows))
+    law = ConditionalFlowDensity(training={"steps": 100}).fit(rows, np.full(60, 5.0))
+    np.testing.assert_allclose(law.predict(rows), 5, atol=0.5)
+
+
+def test_what_cannot_be_fitted_is_said():
+    with pytest.raises(ValueError, match="1 sample"):
+        FlowDensity().fit(X[:1])
+    with pytest.raises(ValueError, match="weight"):
+        FlowDensity().fit(X, sample_weight=np.zeros(60))
+    with pytest.raises(SettingsError, match=r"training must be bnaf\.TrainingSettings, a dict"):
+        FlowDensity(training=3).fit(X)
+    with pytest.raises(SettingsError, match="flow must be one of"):
+        FlowDensity("naf").fit(X)
+    with pytest.raises(SettingsError, match="draws must be a whole number"):
+        ConditionalFlowDensity(draws=0).fit(X, Y)
+    law = ConditionalFlowDensity(training=QUICK).fit(X, Y)
+    with pytest.raises(SettingsError, match="quantiles must be numbers between 0 and 1"):
+        law.predict_quantiles(X, [5])
+
+
+def test_a_small_table_is_not_memorised():
+    rows, y = load_diabetes(return_X_y=True)
+    train, test, y_train, y_test = train_test_split(rows, y, test_size=0.25, random_state=0)
+    law = ConditionalFlowDensity(random_state=0).fit(train, y_train)
+    line = LinearRegression().fit(train, y_train)
+    scale = np.std(y_train - line.predict(train))
+    normal = -np.square((y_test - line.predict(test)) / scale) / 2 - np.log(scale)
+    # about as good as a line with normal errors; memorised, it is 7 nats worse
+    assert law.score(test, y_test) > (normal - 0.5 * np.log(2 * np.pi)).mean() - 0.4
+    assert r2_score(y_test, law.predict(test)) > line.score(test, y_test) - 0.15
+    assert law.model_.record["valid"] is None  # nor are rows set aside for it
+
+
+@pytest.mark.parametrize("load_rows", [load_iris, load_wine, load_breast_cancer, load_diabetes])
+def test_bundled_tables_are_fitted_better_than_by_a_gaussian(load_rows):
+    train, test = train_test_split(load_rows().data, test_size=0.25, random_state=0)
+    density = FlowDensity(random_state=0).fit(train)
+    assert density.score(test) > EmpiricalCovariance().fit(train).score(test)

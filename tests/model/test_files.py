@@ -1,0 +1,397 @@
+"""Model files: what is saved comes back, and nothing else is ever loaded."""
+
+import json
+import pickle
+import struct
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+from cases import CONTEXT_FEATURES, FLOWS, build, randomise
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+import bnaf
+from bnaf import BNAF, Model, SettingsError, StorageError, TrainingSettings, load, save, storage
+from bnaf.model.standardisation import Standardisation
+from bnaf.tables.reading import Table
+
+SMALL = {"transforms": 1, "hidden_layers": 1, "width": 2}
+RECORD = {"steps": 12, "losses": [1.5, float("inf")], "note": "é", "best": None}
+
+
+def small_model() -> Model:
+    flow = BNAF(2, 1, **SMALL, context_layers=0)
+    randomise(flow)
+    return Model(
+        flow,
+        columns=["größe", 'a "b"'],
+        standardisation=Standardisation(
+            torch.tensor([0.1, 1e300], dtype=torch.float64),
+            torch.tensor([1 / 3, 1e-300], dtype=torch.float64),
+        ),
+        types=["int64", "float32"],
+        given_columns=["g"],
+        given_standardisation=Standardisation(torch.tensor([0.7]), torch.tensor([3.0])),
+        record=RECORD,
+    )
+
+
+@pytest.fixture(scope="module")
+def model_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("storage") / "model.safetensors"
+    save(small_model(), path)
+    return path
+
+
+def forge(source, target, change=None, tensors=None, metadata=None):
+    """Write a file with a changed header or tensors, and a digest that is right again."""
+    with safe_open(source, framework="pt") as file:
+        header = json.loads(file.metadata()["bnaf"])
+    tensors = load_file(source) if tensors is None else tensors
+    if change is not None:
+        change(header)
+    text = json.dumps(header)
+    digest = storage._digest(text, tensors)
+    save_file(tensors, target, {"bnaf": text, "sha256": digest, **(metadata or {})})
+    return target
+
+
+@pytest.mark.parametrize("name", FLOWS)
+def test_flows_come_back_with_equal_numbers(tmp_path, name, conditional):
+    flow, context = build(name, conditional)
+    before = torch.get_rng_state()
+    save(flow, tmp_path / "flow.safetensors")
+    again = load(tmp_path / "flow.safetensors")
+    assert torch.equal(torch.get_rng_state(), before)
+    assert type(again) is type(flow)
+    assert again.settings == flow.settings
+    x = torch.randn(5, flow.features, dtype=torch.float64)
+    assert torch.equal(again(context).log_prob(x), flow(context).log_prob(x))
+    assert all(parameter.requires_grad for parameter in again.parameters())
+
+
+def test_models_come_back_with_all_they_know(model_file):
+    model, again = small_model(), load(model_file)
+    assert isinstance(again, Model)
+    assert again.columns == model.columns
+    assert again.types == model.types
+    assert again.given_columns == model.given_columns
+    assert again.record == RECORD
+    for name in ("standardisation", "given_standardisation"):
+        saved, loaded = getattr(model, name), getattr(again, name)
+        assert torch.equal(saved.location, loaded.location)
+        assert torch.equal(saved.scale, loaded.scale)
+    with safe_open(model_file, framework="pt") as file:
+        header = json.loads(file.metadata()["bnaf"])
+    assert header["library"] == bnaf.__version__
+    assert header["format"] == storage.FORMAT
+    assert header["flow"] == "bnaf"
+
+
+def test_whitened_models_come_back(tmp_path):
+    rows = torch.randn(50, 3, dtype=torch.float64).cumsum(1)
+    table = Table(rows, ("a", "b", "c"))
+    settings = TrainingSettings(steps=2)
+    model = Model.fit(table, given=["a"], settings=settings, progress=False)
+    save(model, tmp_path / "m.safetensors")
+    again = load(tmp_path / "m.safetensors")
+    assert again.standardisation.slopes is not None
+    assert torch.equal(again.log_prob(table), model.log_prob(table))
+
+
+def test_files_of_format_1_are_read(tmp_path, model_file):
+    def as_of_old(header):
+        assert header["standardisation"].keys() == {"location", "scale"}
+        header["format"] = 1
+
+    again = load(forge(model_file, tmp_path / "old.safetensors", as_of_old))
+    rows, given = torch.randn(4, 2), torch.randn(4, 1)
+    assert torch.equal(again.log_prob(rows, given), load(model_file).log_prob(rows, given))
+
+
+def test_a_model_scores_the_same_after_loading(tmp_path):
+    model = Model(BNAF(3, width=4), columns=["a", "b", "c"])
+    save(model, tmp_path / "m.safetensors")
+    again = load(tmp_path / "m.safetensors")
+    rows = torch.randn(9, 3)
+    assert torch.equal(again.log_prob(rows), model.log_prob(rows))
+    assert torch.equal(again.sample(4, seed=1), model.sample(4, seed=1))
+
+
+@pytest.mark.parametrize("saved", [torch.float32, torch.float64, torch.bfloat16])
+def test_element_types_and_devices(tmp_path, saved):
+    flow = BNAF(2, **SMALL).to(saved)
+    save(flow, tmp_path / "f.safetensors")
+    assert next(load(tmp_path / "f.safetensors").parameters()).dtype == saved
+    wide = load(tmp_path / "f.safetensors", device="cpu", dtype=torch.float64)
+    x = torch.randn(4, 2, dtype=torch.float64)
+    torch.testing.assert_close(wide().log_prob(x), flow.double()().log_prob(x))
+    assert next(load(tmp_path / "f.safetensors", device="meta").parameters()).is_meta
+    with pytest.raises(SettingsError, match=r"floating-point type, got torch.int64"):
+        load(tmp_path / "f.safetensors", dtype=torch.int64)
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "f.safetensors"
+    save(BNAF(2, **SMALL), path)
+    save(BNAF(3, **SMALL), path)
+    assert load(path).features == 3
+
+    def fail(_):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(StorageError, match=r"cannot be written: No space left"):
+        save(BNAF(4, **SMALL), path)
+    assert load(path).features == 3
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize(
+    ("what", "error", "message"),
+    [
+        (torch.nn.Linear(2, 2), StorageError, r"a flow or a model, got Linear"),
+        (
+            Model(BNAF(2, **SMALL), record={"x": torch.ones(1)}),
+            StorageError,
+            r"what JSON can hold",
+        ),
+        (Model(BNAF(2, **SMALL), record={"x": "y" * 2**24}), StorageError, r"a shorter record"),
+        (
+            BNAF(1, hidden_layers=0, width=10**6),
+            StorageError,
+            r"flow has settings that make no BNAF",
+        ),
+    ],
+)
+def test_what_cannot_be_saved(tmp_path, what, error, message):
+    with pytest.raises(error, match=message):
+        save(what, tmp_path / "f.safetensors")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_folder_is_told(tmp_path):
+    with pytest.raises(StorageError, match="check its folder"):
+        save(BNAF(2), tmp_path / "no" / "f.safetensors")
+    with pytest.raises(StorageError, match="got nothing; check the path"):
+        load(tmp_path / "f.safetensors")
+    with pytest.raises(StorageError, match="got a folder"):
+        load(tmp_path)
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(place=st.floats(0, 1, exclude_max=True))
+def test_a_truncated_file_is_refused(model_file, tmp_path, place):
+    whole = model_file.read_bytes()
+    broken = tmp_path / "broken.safetensors"
+    broken.write_bytes(whole[: int(place * len(whole))])
+    with pytest.raises(StorageError):
+        load(broken)
+    broken.write_bytes(whole + b"more")
+    with pytest.raises(StorageError):
+        load(broken)
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_a_file_with_a_flipped_bit_is_refused(model_file, tmp_path, place, bit):
+    content = bytearray(model_file.read_bytes())
+    content[int(place * len(content))] ^= 1 << bit
+    broken = tmp_path / "broken.safetensors"
+    broken.write_bytes(content)
+    with pytest.raises(StorageError):
+        load(broken)
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(content=st.binary(max_size=200))
+def test_any_other_bytes_are_refused(tmp_path, content):
+    path = tmp_path / "foreign.safetensors"
+    for prefix in (b"", struct.pack("<Q", len(content))):
+        path.write_bytes(prefix + content)
+        with pytest.raises(StorageError):
+            load(path)
+
+
+class Bomb:
+    def __reduce__(self):
+        return (pytest.fail, ("a pickle was run",))
+
+
+def test_foreign_files_are_refused_and_not_run(tmp_path):
+    path = tmp_path / "f.safetensors"
+    path.write_bytes(pickle.dumps(Bomb()))
+    with pytest.raises(StorageError, match="truncated or no model file"):
+        load(path)
+    torch.save(BNAF(2, **SMALL).state_dict(), path)
+    with pytest.raises(StorageError, match="truncated or no model file"):
+        load(path)
+    save_file({"weight": torch.zeros(3)}, path)
+    with pytest.raises(
+        StorageError, match=r"something else: expected metadata named 'bnaf', got no"
+    ):
+        load(path)
+    save_file({"weight": torch.zeros(3)}, path, {"bnaf": "[" * 100_000})
+    with pytest.raises(StorageError, match="no JSON"):
+        load(path)
+    save_file({"weight": torch.zeros(3)}, path, {"bnaf": "[]"})
+    with pytest.raises(StorageError, match="no object, got list"):
+        load(path)
+
+
+def put(field, value):
+    def change(header):
+        if field in header["settings"]:
+            header["settings"][field] = value
+        else:
+            header[field] = value
+
+    return change
+
+
+HOSTILE = {
+    "features": (put("features", 10**9), r"make no BNAF of its \d+ numbers: 1000000000 is too l"),
+    "negative": (put("features", -(10**9)), r"too large"),
+    "width": (put("width", 4000), r"they ask for far more|do not belong together"),
+    "widths": (put("width", [4000, 4000]), r"one number per hidden layer"),
+    "list": (put("width", [1] * 5000), r"a list of 5,000 is too long"),
+    "layers": (put("hidden_layers", 4000), r"they ask for far more"),
+    "transforms": (put("transforms", 4000), r"they ask for far more|do not belong together"),
+    "context": (put("context_layers", 4000), r"they ask for far more|do not belong together"),
+    "more_features": (put("features", 4), r"expects a tensor of shape .* do not belong together"),
+    "misspelt": (put("settings", {"feature": 2}), r"make no BNAF .* argument:? 'feature"),
+    "bad_setting": (put("activation", "relu"), r"relu"),
+    "bad_type": (put("features", "2"), r"make no BNAF .*features"),
+    "no_settings": (put("settings", []), r"'settings' of type dict in its header, got list"),
+    "flow": (put("flow", "os.system"), r"named 'os.system', expected .* named .*'bnaf'"),
+    "kind": (put("kind", "shell"), r"holds a 'shell'"),
+    "columns": (put("columns", ["a"]), r"do not fit its flow: columns must have one entry"),
+    "column_names": (put("columns", [1, None]), r"names of columns must be strings"),
+    "types": (put("types", ["object", "O"]), r"Types of columns must be among"),
+    "scale": (put("standardisation", {"location": [0, 0], "scale": [0, 1]}), r"positive finite"),
+    "digits": (put("standardisation", {"location": [10**400, 0], "scale": [1, 1]}), "do not fit"),
+    "lists": (
+        put("record", {"x": [[]] * 300_000}),
+        r"a header with 300,0\d\d times '\[', expected 262,144",
+    ),
+    "strings": (
+        put("record", {"x": ["ab"] * 600_000}),
+        r"a header with 1,200,\d+ times '\"', expected",
+    ),
+    "no_scale": (put("standardisation", {"location": [0, 0]}), r"do not fit its flow: 'scale'"),
+    "record": (put("record", None), r"'record' of type dict in its header, got NoneType"),
+    "newer": (put("format", 99), r"format 99, written by bnaf .*; this version .* Update bnaf"),
+    "older": (put("format", 0), r"format 0, which this version .* no longer reads; expected 2"),
+    "format": (put("format", "one"), r"expects a format number in its header, got 'one'"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_headers_are_refused_with_a_reason(model_file, tmp_path, name):
+    change, message = HOSTILE[name]
+    forged = forge(model_file, tmp_path / "forged.safetensors", change)
+    with pytest.raises(StorageError, match=f"(?s){message}"):
+        load(forged)
+
+
+def test_a_record_too_long_to_be_read_is_not_written(tmp_path):
+    model = small_model()
+    model.record["x"] = ["a"] * 600_000
+    with pytest.raises(StorageError, match=r"The model has a header with .* its record is too"):
+        save(model, tmp_path / "m.safetensors")
+
+
+def test_hostile_tensors_are_refused_with_a_reason(model_file, tmp_path):
+    forged = tmp_path / "forged.safetensors"
+    tensors = load_file(model_file)
+    assert load(forge(model_file, forged)).columns == small_model().columns
+    with pytest.raises(StorageError, match="expects no tensor 'extra', got a tensor of shape"):
+        load(forge(model_file, forged, tensors={**tensors, "extra": torch.zeros(3)}))
+    name = next(name for name, tensor in tensors.items() if tensor.is_floating_point())
+    fewer = {other: tensor for other, tensor in tensors.items() if other != name}
+    with pytest.raises(StorageError, match="got no tensor; its settings"):
+        load(forge(model_file, forged, tensors=fewer))
+    mixed = {**tensors, name: tensors[name].double()}
+    with pytest.raises(StorageError, match="weights of one floating-point type, got"):
+        load(forge(model_file, forged, tensors=mixed))
+    whole = {other: tensor.int() for other, tensor in tensors.items()}
+    with pytest.raises(StorageError, match=r"is of torch.int32, expected torch.float32"):
+        load(forge(model_file, forged, tensors=whole))
+    with pytest.raises(StorageError, match="was altered after it was saved"):
+        load(forge(model_file, forged, metadata={"sha256": "0" * 64}))
+    forged.write_bytes(struct.pack("<Q", 2**60) + b"{" * 100)
+    with pytest.raises(StorageError, match=r"it has 108 bytes, expected a header of 1,152,921"):
+        load(forged)
+    with forged.open("wb") as file:
+        file.write(struct.pack("<Q", 2**30))
+        file.truncate(2**31)  # sparse: takes no room
+    with pytest.raises(StorageError, match=r"header of 1,073,741,824 bytes, expected 16,777,216"):
+        load(forged)
+
+
+def test_a_claim_of_large_tensors_is_refused(tmp_path):
+    header = {"w": {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 2**42]}}
+    text = json.dumps(header).encode()
+    path = tmp_path / "f.safetensors"
+    path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(64))
+    with pytest.raises(StorageError, match="truncated or no model file"):
+        load(path)
+
+
+def test_older_formats_are_upgraded(model_file, monkeypatch):
+    monkeypatch.setattr(storage, "FORMAT", 3)
+    with pytest.raises(StorageError, match="is of format 2, which this version"):
+        load(model_file)
+    monkeypatch.setitem(storage.UPGRADES, 2, lambda header: {**header, "record": {"upgraded": 1}})
+    assert load(model_file).record == {"upgraded": 1}
+
+
+def test_hostile_files_take_neither_memory_nor_time(model_file, tmp_path):
+    for name in ("features", "width", "layers", "transforms", "context", "lists", "strings"):
+        forge(model_file, tmp_path / f"{name}.safetensors", HOSTILE[name][0])
+    code = f"""
+        import pathlib, resource, time
+        import bnaf
+        bnaf.load({str(model_file)!r})
+        def peak():
+            status = pathlib.Path("/proc/self/status")
+            if status.exists():
+                return int(status.read_text().split("VmHWM:")[1].split()[0]) / 1024
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
+        before, start = peak(), time.monotonic()
+        for path in pathlib.Path({str(tmp_path)!r}).iterdir():
+            try:
+                bnaf.load(path)
+            except bnaf.StorageError:
+                continue
+            raise SystemExit(f"{{path}} was loaded")
+        print(peak() - before, time.monotonic() - start)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True
+    )
+    memory, seconds = map(float, done.stdout.split())
+    assert memory < 100
+    assert seconds < 60
+
+
+def test_a_conditional_flow_needs_its_context_after_loading(tmp_path):
+    flow, context = build("bnaf", conditional=True)
+    save(flow, tmp_path / "f.safetensors")
+    again = load(tmp_path / "f.safetensors")
+    assert again.context_features == CONTEXT_FEATURES
+    assert again(context).sample((2,)).shape == (2, flow.features)
+
+
+def test_a_file_is_not_replaced_unless_it_may_be(tmp_path):
+    path = tmp_path / "flow.safetensors"
+    save(BNAF(2, **SMALL), path, overwrite=False)
+    before = path.read_bytes()
+    with pytest.raises(StorageError, match=r"exists, expected a new file; .* overwrite=True"):
+        save(BNAF(3, **SMALL), path, overwrite=False)
+    assert path.read_bytes() == before

@@ -1,0 +1,311 @@
+"""Models: densities and samples in the units of the table, and columns by name."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from cases import FLOWS, build, randomise
+
+from bnaf import (
+    BNAF,
+    DtypeError,
+    Model,
+    SettingsError,
+    ShapeError,
+    TableError,
+    TrainingSettings,
+)
+from bnaf.model.standardisation import Standardisation
+from bnaf.tables.streams import ParquetStream
+from bnaf.tables.reading import Table, read_table
+from bnaf.tables.writing import write_table
+from bnaf.flows.registry import FLOWS as NAMES
+from bnaf.flows.registry import flow_name, flow_named, flow_names
+
+SCALES = Standardisation(torch.tensor([10.0, -3.0]), torch.tensor([100.0, 0.01]))
+GIVEN_SCALES = Standardisation(torch.tensor([5.0]), torch.tensor([2.0]))
+
+
+@pytest.fixture
+def model():
+    flow = BNAF(2, width=4)
+    randomise(flow)
+    return Model(flow, columns=["a", "b"], standardisation=SCALES, types=["int32", "float64"])
+
+
+@pytest.fixture
+def conditional_model():
+    flow = BNAF(2, 1, width=4)
+    randomise(flow)
+    return Model(
+        flow,
+        columns=["a", "b"],
+        standardisation=SCALES,
+        given_columns=["g"],
+        given_standardisation=GIVEN_SCALES,
+    )
+
+
+def test_log_densities_are_those_of_the_flow_in_float64_and_other_units(model):
+    z = torch.randn(50, 2, dtype=torch.float64)
+    scores = model.log_prob(SCALES.invert(z))
+    flow = BNAF(**model.flow.settings).double()
+    flow.load_state_dict(model.flow.state_dict())
+    torch.testing.assert_close(scores, flow().log_prob(z).detach() - math.log(100 * 0.01))
+    assert next(model.flow.parameters()).dtype == torch.float32
+    assert not scores.requires_grad
+
+
+def test_the_density_integrates_to_one_in_the_units_of_the_table():
+    flow = BNAF(1, width=4)
+    randomise(flow)
+    model = Model(flow, standardisation=Standardisation(torch.tensor([1e3]), torch.tensor([50.0])))
+    x = torch.linspace(-3e3, 5e3, 200_001, dtype=torch.float64)
+    density = model.log_prob(x.unsqueeze(1)).exp()
+    assert torch.trapezoid(density, x).item() == pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.parametrize("batch", [(), (1,), (2, 5), (0,), (20_000,)])
+def test_any_batch_of_rows(model, batch):
+    rows = SCALES.invert(torch.randn(*batch, 2))
+    scores = model.log_prob(rows)
+    assert scores.shape == batch
+    assert scores.dtype == torch.float64
+    if scores.numel():
+        last = rows.reshape(-1, 2)[-1]
+        torch.testing.assert_close(scores.flatten()[-1], model.log_prob(last))
+
+
+def test_rows_of_any_type_and_gradients_of_rows(model):
+    assert model.log_prob(torch.zeros(3, 2, dtype=torch.int32)).isfinite().all()
+    assert model.log_prob(torch.tensor([[float("nan"), 0.0]])).item() == -math.inf
+    rows = SCALES.invert(torch.randn(4, 2)).requires_grad_()
+    model.log_prob(rows).sum().backward()
+    assert rows.grad.isfinite().all()
+    assert all(parameter.grad is None for parameter in model.flow.parameters())
+
+
+def test_samples_are_seeded_and_leave_the_global_generator_alone(model):
+    before = torch.get_rng_state()
+    rows = model.sample(500, seed=3)
+    assert rows.shape == (500, 2)
+    assert torch.equal(rows, model.sample(500, seed=3))
+    assert not torch.equal(rows, model.sample(500, seed=4))
+    assert not torch.equal(model.sample(5), model.sample(5))
+    generator = torch.Generator().manual_seed(1)
+    drawn = model.sample(5, generator=generator)
+    assert not torch.equal(drawn, model.sample(5, generator=generator))
+    assert torch.equal(drawn, model.sample(5, generator=torch.Generator().manual_seed(1)))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert model.sample(0, seed=0).shape == (0, 2)
+    assert model.sample(10_000, seed=0).shape == (10_000, 2)
+
+
+def test_samples_are_in_the_units_of_the_table():
+    model = Model(BNAF(2, width=4), standardisation=SCALES)
+    with torch.no_grad():
+        for parameter in model.flow.parameters():
+            parameter.mul_(0.1)
+    z = SCALES.apply(model.sample(4000, seed=0))
+    expected = model.flow().sample((4000,)).double()
+    torch.testing.assert_close(z.mean(0), expected.mean(0), atol=0.2, rtol=0.1)
+    torch.testing.assert_close(z.std(0), expected.std(0), atol=0.2, rtol=0.1)
+
+
+def test_columns_are_taken_by_name_and_kept_by_samples(model):
+    rows = SCALES.invert(torch.randn(6, 2))
+    table = Table(torch.cat([rows[:, [1]], rows[:, [0]], rows[:, [0]]], 1), ("b", "other", "a"))
+    assert torch.equal(model.log_prob(table), model.log_prob(rows))
+    with pytest.raises(TableError, match="'a' not found"):
+        model.log_prob(table.select(["b"]))
+    drawn = model.sample_table(7, seed=0)
+    assert drawn.columns == ("a", "b")
+    assert drawn.types == ("int32", "float64")
+    assert torch.equal(drawn.rows, model.sample(7, seed=0))
+
+
+def test_given_columns_are_standardised_and_have_no_jacobian(conditional_model):
+    model = conditional_model
+    z, context = torch.randn(9, 2).double(), torch.randn(9, 1).double()
+    rows, given = SCALES.invert(z), GIVEN_SCALES.invert(context)
+    flow = BNAF(**model.flow.settings).double()
+    flow.load_state_dict(model.flow.state_dict())
+    expected = flow(context).log_prob(z).detach() + SCALES.log_det
+    torch.testing.assert_close(model.log_prob(rows, given), expected)
+    table = read_table(torch.cat([given, rows], 1), names=["g", "a", "b"], warn=False)
+    torch.testing.assert_close(model.log_prob(table), expected)
+    torch.testing.assert_close(model.log_prob(rows, given[0])[0], expected[0])
+    torch.testing.assert_close(model.log_prob(rows[:, None], given)[0, 0], expected[0])
+    assert model.sample(5, given).shape == (5, 9, 2)
+    assert model.sample(5, given[0]).shape == (5, 2)
+    assert len(model.sample_table(5, table.take(torch.tensor([0])), seed=1)) == 5
+    with pytest.raises(ShapeError, match=r"one row of given columns, got \(9,\)"):
+        model.sample_table(5, given)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (
+            lambda one, _: one.log_prob(torch.zeros(3, 5)),
+            ShapeError,
+            r"2 columns \(a, b\).*\(3, 5\)",
+        ),
+        (
+            lambda one, _: one._values(np.zeros((3, 2)), ("a", "b"), "rows"),
+            DtypeError,
+            r"a table or a tensor.*ndarray",
+        ),
+        (
+            lambda one, _: one.log_prob(torch.zeros(3, 2), torch.zeros(3, 1)),
+            ShapeError,
+            r"has no given columns; call it without",
+        ),
+        (
+            lambda _, two: two.log_prob(torch.zeros(3, 2)),
+            ShapeError,
+            r"expects the given columns g; call it with given=",
+        ),
+        (
+            lambda _, two: two.log_prob(torch.zeros(3, 2), torch.zeros(4, 1)),
+            ShapeError,
+            r"\(3, 2\) do not broadcast with given ones of shape \(4, 1\)",
+        ),
+        (
+            lambda one, _: one.sample(3, seed=1, generator=torch.Generator()),
+            SettingsError,
+            r"a seed or a generator, got both",
+        ),
+        (lambda one, _: Model(one.flow, columns=["a"]), SettingsError, r"columns .* \(2\), got 1"),
+        (lambda one, _: Model(one.flow, types=["bool"]), SettingsError, r"types .* \(2\), got 1"),
+        (lambda one, _: Model(one.flow, types=["O", "O"]), TableError, r"among bool, .* got 'O'"),
+        (lambda one, _: Model(one.flow, columns=["a", "a"]), TableError, r"'a' 2 times"),
+        (
+            lambda one, _: Model(one.flow, standardisation=GIVEN_SCALES),
+            SettingsError,
+            r"standardisation must have one entry per column of the flow \(2\), got 1",
+        ),
+    ],
+)
+def test_messages(model, conditional_model, call, error, message):
+    with pytest.raises(error, match=message):
+        call(model, conditional_model)
+
+
+@pytest.mark.parametrize("name", FLOWS)
+def test_models_of_all_flows_score(name, conditional):
+    flow, context = build(name, conditional)
+    model = Model(flow.float())
+    given = context.expand(4, -1) if conditional else None
+    rows = torch.randn(4, flow.features)
+    scores = model.log_prob(rows, given)
+    expected = flow.double()(given).log_prob(rows.double()).detach()
+    torch.testing.assert_close(scores, expected)
+
+
+def test_models_score_in_inference_mode(model):
+    with torch.inference_mode():
+        scores = model.log_prob(torch.zeros(3, 2))
+        rows = model.sample(3, seed=0)
+    assert torch.equal(scores, model.log_prob(torch.zeros(3, 2)))
+    assert torch.equal(rows, model.sample(3, seed=0))
+
+
+def test_models_move(model):
+    assert model.to(dtype=torch.float64) is model
+    assert next(model.flow.parameters()).dtype == torch.float64
+    assert model.device == torch.device("cpu")
+    assert "columns=('a', 'b')" in repr(model)
+
+
+def test_flows_have_names():
+    assert flow_names() == sorted(NAMES)
+    for name in flow_names():
+        assert flow_named(name).__name__
+    assert flow_name(BNAF(2)) == "bnaf"
+    with pytest.raises(SettingsError, match=r"flow must be one of .*bnaf.*, got 'naf'"):
+        flow_named("naf")
+
+    class Mine(BNAF):
+        pass
+
+    with pytest.raises(SettingsError, match=r"got Mine; name it in bnaf.flows.registry.FLOWS"):
+        flow_name(Mine(2))
+
+
+STEPS = TrainingSettings(steps=60)
+
+
+def fitted(table, **settings):
+    return Model.fit(table, **{"settings": STEPS, "progress": False, **settings})
+
+
+def test_a_fit_learns_a_table_in_its_own_units():
+    torch.manual_seed(0)
+    rows = torch.randn(800, 2, dtype=torch.float64) * torch.tensor([3.0, 200.0]) + 1000
+    model = fitted(Table(rows, ("a", "b")))
+    exact = torch.distributions.Normal(1000.0, torch.tensor([3.0, 200.0])).log_prob(rows).sum(-1)
+    assert abs((model.log_prob(rows) - exact).mean()) < 0.2
+    assert model.columns == ("a", "b")
+    assert model.record["steps"] == 60
+
+
+def test_a_fit_can_be_repeated_and_leaves_global_draws_alone():
+    rows = torch.randn(300, 2, dtype=torch.float64)
+    state = torch.get_rng_state()
+    one, two = fitted(rows), fitted(rows)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(one.log_prob(rows), two.log_prob(rows))
+
+
+def test_a_fit_of_a_small_table_does_not_depend_on_the_order_of_rows():
+    rows = torch.randn(200, 2, dtype=torch.float64).exp()
+    order = torch.randperm(200)
+    weights = torch.rand(200, dtype=torch.float64)
+    one, two = fitted(rows, weights=weights), fitted(rows[order], weights=weights[order])
+    assert torch.equal(one.log_prob(rows), two.log_prob(rows))
+
+
+@pytest.mark.filterwarnings("ignore::bnaf.TableWarning")
+def test_tables_of_one_row_and_of_one_column_are_fitted():
+    one = fitted(torch.tensor([[1.0, 2.0]], dtype=torch.float64))
+    assert one.log_prob(torch.tensor([[1.0, 2.0]])).isfinite().all()
+    assert one.sample(3, seed=0).shape == (3, 2)
+    column = fitted(torch.randn(50, 1, dtype=torch.float64))
+    assert column.sample(3, seed=0).shape == (3, 1)
+
+
+def test_given_columns_are_conditioned_on():
+    x = torch.randn(600, 1, dtype=torch.float64)
+    table = Table(torch.cat([x, 5 * x + 0.1 * torch.randn_like(x)], 1), ("cause", "effect"))
+    settings = TrainingSettings(steps=250)
+    model = fitted(table, given=["cause"], settings=settings)
+    assert model.columns == ("effect",)
+    assert model.given_columns == ("cause",)
+    draws = model.sample(200, given=torch.tensor([1.0]), seed=0)
+    assert abs(draws.mean() - 5) < 0.5
+    assert draws.std() < 1
+
+
+def test_rows_of_large_tables_are_set_aside_and_those_of_small_ones_are_not():
+    small = fitted(torch.randn(1000, 1, dtype=torch.float64))
+    large = fitted(torch.randn(1001, 1, dtype=torch.float64))
+    assert small.record["valid"] is None
+    assert large.record["valid"] is not None
+
+
+def test_a_fit_takes_any_flow_of_the_registry():
+    model = fitted(torch.randn(100, 2), flow="glow", flow_settings={"transforms": 2})
+    assert flow_name(model.flow) == "glow"
+
+
+def test_a_stream_is_fitted_and_keeps_its_columns(tmp_path):
+    rows = torch.randn(4000, 2, dtype=torch.float64) * 10 + 50
+    write_table(Table(rows, ("a", "b")), tmp_path / "rows.parquet")
+    stream = ParquetStream(tmp_path / "rows.parquet", 512, standardise=True)
+    model = fitted(stream)
+    assert model.columns == ("a", "b")
+    assert model.standardisation.location[0] == pytest.approx(50, abs=1)
+    with pytest.raises(SettingsError, match="standardise=True"):
+        fitted(ParquetStream(tmp_path / "rows.parquet", 512))

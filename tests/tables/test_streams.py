@@ -1,0 +1,395 @@
+"""Parquet files that stream: every row once, in any share, from any position, in flat memory."""
+
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bnaf import SettingsError, TableError
+from bnaf.model.standardisation import Standardisation
+from bnaf.tables.streams import ParquetStream, is_large
+from bnaf.tables.survey import survey_parquet
+from bnaf.errors import TableWarning
+from bnaf.training import Stream
+
+ROWS = 1003
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    """A file of unequal row groups whose first column counts the rows."""
+    path = tmp_path_factory.mktemp("streams") / "rows.parquet"
+    columns = {
+        "row": np.arange(ROWS),
+        "normal": np.random.default_rng(0).normal(5, 2, ROWS).astype(np.float32),
+        "grade": np.random.default_rng(1).integers(0, 5, ROWS),
+    }
+    write_groups(path, pa.table(columns), 130)
+    return path
+
+
+def write_groups(path, table, size):
+    pq.write_table(table, path, row_group_size=size)
+
+
+def numbers(batches) -> list[int]:
+    return torch.cat([*batches, torch.empty(0, 3)])[:, 0].int().tolist()
+
+
+def open_stream(path, batch_rows=32, **options) -> ParquetStream:
+    options = {"buffer_rows": 100, "warn": False, **options}
+    return ParquetStream(path, batch_rows, **options)
+
+
+def test_an_epoch_without_shuffling_is_the_file(path):
+    stream = open_stream(path, shuffle=False, drop_last=False)
+    batches = list(stream)
+    assert stream.columns == ("row", "normal", "grade")
+    assert stream.types == ("int64", "float32", "int64")
+    assert len(batches) == len(stream) == 32
+    assert all(batch.dtype == torch.float32 for batch in batches)
+    assert numbers(batches) == list(range(ROWS))
+    values = pq.read_table(path)["normal"].to_numpy()
+    assert torch.equal(torch.cat(batches)[:, 1], torch.from_numpy(values))
+
+
+def test_a_shuffled_epoch_has_every_row_once_in_an_order_of_its_own(path):
+    stream = open_stream(path, drop_last=False)
+    first, second = numbers(stream), numbers(stream)
+    assert stream.epoch == 2
+    assert sorted(first) == sorted(second) == list(range(ROWS))
+    assert first != second
+    assert numbers(open_stream(path, drop_last=False)) == first
+    assert numbers(open_stream(path, drop_last=False, seed=1)) != first
+    again = open_stream(path, drop_last=False)
+    again.set_epoch(1)
+    assert numbers(again) == second
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    world_size=st.integers(1, 5),
+    batch_rows=st.integers(1, 70),
+    buffer_rows=st.integers(1, 400),
+    drop_last=st.booleans(),
+)
+def test_processes_share_the_rows(path, world_size, batch_rows, buffer_rows, drop_last):
+    options = {"buffer_rows": buffer_rows, "world_size": world_size, "drop_last": drop_last}
+    shares = [open_stream(path, batch_rows, rank=rank, **options) for rank in range(world_size)]
+    batches = [list(share) for share in shares]
+    seen = [number for share in batches for number in numbers(share)]
+    assert len(set(seen)) == len(seen)
+    assert [len(share) for share in batches] == [len(share) for share in shares]
+    if drop_last:
+        assert {len(share) for share in batches} == {ROWS // (world_size * batch_rows)}
+        assert all(len(batch) == batch_rows for share in batches for batch in share)
+    else:
+        assert sorted(seen) == list(range(ROWS))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    stop=st.integers(0, 70),
+    drop_last=st.booleans(),
+    buffer_rows=st.sampled_from([10, 100, 5000]),
+)
+def test_a_stream_goes_on_from_any_position(path, stop, drop_last, buffer_rows):
+    options = {"drop_last": drop_last, "buffer_rows": buffer_rows, "dequantise": ["grade"]}
+    whole = open_stream(path, **options)
+    expected = [*whole, *whole, *whole]
+    stream, seen = open_stream(path, **options), []
+    while len(seen) < stop:
+        for batch in stream:
+            seen.append(batch)
+            if len(seen) == stop:
+                break
+    position = stream.state_dict()
+    assert all(isinstance(value, int) for value in position.values())
+    resumed = open_stream(path, **options)
+    resumed.load_state_dict(position)
+    while len(seen) < len(expected):
+        seen.extend(resumed)
+    assert torch.equal(torch.cat(seen), torch.cat(expected))
+
+
+@pytest.mark.parametrize("drop_missing", [False, True])
+@pytest.mark.parametrize("batch", [0, 1, 7, 30])
+def test_a_stream_goes_to_any_batch_of_an_epoch(path, batch, drop_missing):
+    stream = open_stream(path, seed=4, drop_missing=drop_missing)
+    stream.set_epoch(2)
+    expected = numbers(stream)[32 * batch :]
+    again = open_stream(path, seed=4, drop_missing=drop_missing)
+    again.go_to(2, batch)
+    assert numbers(again) == expected
+
+
+def test_going_to_a_batch_reads_nothing_before_it(tmp_path):
+    path = tmp_path / "t.parquet"
+    noise = np.random.default_rng(0).normal(size=40_000)
+    pq.write_table(pa.table({"a": noise}), path, row_group_size=10_000, compression="none")
+    content = bytearray(path.read_bytes())
+    content[4:40_000] = bytes(39_996)  # the first row group is no more
+    path.write_bytes(content)
+    stream = open_stream(path, 1000, buffer_rows=1000, shuffle=False)
+    stream.go_to(0, 20)
+    assert torch.cat(list(stream)).flatten().tolist() == pytest.approx(noise[20_000:].tolist())
+    with pytest.raises(TableError, match="truncated or no Parquet"):
+        next(iter(open_stream(path, 1000, buffer_rows=1000, shuffle=False)))
+
+
+def test_a_fingerprint_tells_streams_apart(path, tmp_path):
+    same = {open_stream(path, seed=1).fingerprint for _ in range(2)}
+    others = [
+        open_stream(path),
+        open_stream(path, seed=1, columns=["row"]),
+        open_stream(path, seed=1, standardise=True),
+        open_stream(path, seed=1, batch_rows=16),
+    ]
+    write_groups(tmp_path / "t.parquet", pq.read_table(path).slice(1), 130)
+    others.append(open_stream(tmp_path / "t.parquet", seed=1))
+    assert len(same) == 1
+    assert len(same | {stream.fingerprint for stream in others}) == 6
+
+
+def test_a_fingerprint_is_the_same_in_all_processes(path):
+    shares = [open_stream(path, world_size=2, rank=rank, drop_missing=True) for rank in (0, 1)]
+    assert shares[0].fingerprint == shares[1].fingerprint
+
+
+def test_a_stream_for_one_process_is_shared_by_several(path):
+    shared = Stream(open_stream(path, seed=2))
+    for rank in (0, 1):
+        made = open_stream(path, seed=2, world_size=2, rank=rank)
+        batches = [batch.rows for batch in shared.batches(0, rank=rank, world_size=2)]
+        assert torch.equal(torch.cat(batches), torch.cat(list(made)))
+    assert shared.batch_count(2) == len(made) == shared.batch_count() // 2
+    with pytest.raises(SettingsError, match="made for process 0 of 3, got one with rank=1"):
+        next(Stream(made).batches(0, rank=0, world_size=3))
+
+
+@pytest.mark.parametrize("drop_missing", [False, True])
+def test_nothing_is_left_after_the_last_batch(path, drop_missing):
+    stream = Stream(open_stream(path, drop_last=False, drop_missing=drop_missing))
+    count = len([*stream.batches(0)])
+    assert len([*stream.batches(0, start=count - 1)]) == 1
+    assert [*stream.batches(0, start=count)] == []
+
+
+def test_large_files_are_told_from_small_ones(path, tmp_path, monkeypatch):
+    assert not is_large(path)
+    assert not is_large(tmp_path / "none.parquet")
+    monkeypatch.setattr("bnaf.tables.streams.MEMORY_VALUES", 2 * ROWS)
+    assert is_large(path)
+    assert not is_large(path, ["row"])
+
+
+def test_processes_share_their_position_too(path):
+    first, second = (open_stream(path, world_size=2, rank=rank) for rank in (0, 1))
+    expected = list(second)
+    first_batches = iter(first)
+    for _ in range(5):
+        next(first_batches)
+    resumed = open_stream(path, world_size=2, rank=1)
+    resumed.load_state_dict(first.state_dict())
+    assert torch.equal(torch.cat(list(resumed)), torch.cat(expected[5:]))
+
+
+def test_a_position_of_another_order_is_refused(path):
+    position = open_stream(path).state_dict()
+    with pytest.raises(SettingsError, match=r"with batch_rows=32, this one has 16; open the same"):
+        open_stream(path, 16).load_state_dict(position)
+
+
+def test_batches_are_standardised_by_the_moments_of_the_file(path):
+    table = pq.read_table(path)
+    rows = torch.from_numpy(np.stack([column.to_numpy() for column in table.columns], 1))
+    expected = Standardisation.from_rows(rows)
+    stream = open_stream(path, standardise=True, dtype=torch.float64, drop_last=False)
+    torch.testing.assert_close(stream.standardisation.location, expected.location)
+    torch.testing.assert_close(stream.standardisation.scale, expected.scale)
+    batches = torch.cat(list(stream))
+    torch.testing.assert_close(batches.std(0, correction=0), torch.ones(3, dtype=torch.float64))
+    given_one = open_stream(path, standardise=Standardisation.identity(3), columns=None)
+    assert given_one.standardisation.log_det == 0
+
+
+def test_a_survey_finds_what_reading_the_table_finds(tmp_path):
+    generator = np.random.default_rng(0)
+    columns = {
+        "grade": generator.integers(0, 5, 5000),
+        "still": np.full(5000, 2.5),
+        "normal": generator.normal(1e8, 1e-3, 5000),
+    }
+    path = tmp_path / "t.parquet"
+    write_groups(path, pa.table(columns), 700)
+    found = survey_parquet(path)
+    assert found.constant == ("still",)
+    assert list(found.ties) == ["grade"]
+    assert found.ties["grade"].step == 1
+    assert found.standardisation.scale[2].item() == pytest.approx(1e-3, rel=0.05)
+    with pytest.warns(TableWarning) as caught:
+        batches = list(ParquetStream(path, standardise=True))
+    assert len(batches) == 9
+    said = " ".join(str(warning.message) for warning in caught)
+    assert "Column 'still': one value in all 5,000 rows" in said
+    assert "'grade' (5 distinct values" in said
+    quiet = ParquetStream(path, drop_constant=True, dequantise=True, columns=["still", "grade"])
+    assert quiet.columns == ("grade",)
+    assert quiet.survey.columns == ("grade",)
+    batch = next(iter(quiet))
+    assert len(batch.unique()) > 500
+    assert torch.equal(batch.round().unique(), torch.arange(5.0))
+    assert not torch.equal(batch, next(iter(quiet)))
+    with pytest.raises(TableError, match="leaves nothing"):
+        ParquetStream(path, drop_constant=True, columns=["still"])
+
+
+def test_missing_values_are_counted_or_dropped(tmp_path):
+    values = [None if row % 10 == 3 else float(row) for row in range(1000)]
+    infinite = [float("inf") if row == 500 else float(row) for row in range(1000)]
+    path = tmp_path / "t.parquet"
+    write_groups(path, pa.table({"a": values, "b": infinite}), 100)
+    message = r"'a' \(100 missing\), 'b' \(1 infinite\); .* 101 of 1,000 rows with drop_missing"
+    with pytest.raises(TableError, match=message):
+        survey_parquet(path)
+    with pytest.raises(TableError, match=message):
+        list(ParquetStream(path, 10))
+    stream = ParquetStream(path, 10, drop_missing=True, drop_last=False, world_size=1)
+    assert len(torch.cat(list(stream))) == 899
+    with pytest.raises(TypeError, match="unknown"):
+        len(stream)
+    shares = [
+        ParquetStream(path, 10, drop_missing=True, world_size=2, rank=rank) for rank in (0, 1)
+    ]
+    assert [len(list(share)) for share in shares] == [44, 44]
+    assert all(torch.cat(list(share)).isfinite().all() for share in shares)
+
+
+def test_broken_and_unsuitable_files(tmp_path, path):
+    broken = tmp_path / "t.parquet"
+    broken.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(TableError, match="truncated or no Parquet"):
+        ParquetStream(broken)
+    whole = bytearray(path.read_bytes())
+    whole[4:2000] = bytes(1996)
+    broken.write_bytes(whole)
+    with pytest.raises(TableError, match="truncated or no Parquet"):
+        list(ParquetStream(broken, 10))
+    pq.write_table(pa.table({"a": ["x"], "b": [1.0]}), broken)
+    with pytest.raises(TableError, match=r"Column 'a' \(text\) holds text or dates"):
+        ParquetStream(broken)
+    assert len(ParquetStream(broken, 1, columns=["b"])) == 1
+    with pytest.raises(TableError, match="'z' not found"):
+        ParquetStream(broken, columns=["z"])
+    with pytest.raises(TableError, match="no columns to read"):
+        ParquetStream(broken, columns=[])
+    pq.write_table(pa.table({"a": pa.array([], pa.float64())}), broken)
+    with pytest.raises(TableError, match="no rows"):
+        ParquetStream(broken)
+    with pytest.raises(TableError, match=r"1,003 rows, expected a batch of 600 for each of 2 pro"):
+        ParquetStream(path, 600, world_size=2)
+    with pytest.raises(SettingsError, match=r"a rank below world_size, got .* rank 2 of 2"):
+        ParquetStream(path, rank=2, world_size=2)
+    with pytest.raises(TableError, match="got nothing"):
+        ParquetStream(tmp_path / "none.parquet")
+
+
+READ = """
+    stream = ParquetStream(path, 512, standardise=True, buffer_rows=2**15)
+    rows = sum(len(batch) for batch in stream)
+    assert rows == len(stream) * 512
+"""
+TRAIN = """
+    stream = ParquetStream(path, 512, standardise=True)
+    settings = bnaf.TrainingSettings(steps=STEPS)
+    model = bnaf.Model.fit(stream, settings=settings, progress=False)
+    assert model.record["steps"] == STEPS
+    assert model.log_prob(torch.zeros(5, 6)).isfinite().all()
+"""
+
+
+def peak_memory(path, work) -> float:
+    """Return the largest memory of some work above the imports, in MB."""
+    code = f"""
+import pathlib, resource, psutil
+import pyarrow.parquet, torch
+import bnaf, bnaf.training._run.job
+from bnaf.tables.streams import ParquetStream
+torch.set_num_threads(1)
+path = {str(path)!r}
+before = psutil.Process().memory_info().rss
+{textwrap.dedent(work)}
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+status = pathlib.Path("/proc/self/status")
+if status.exists():  # Linux: the former counts what the parent held, too
+    peak = int(status.read_text().split("VmHWM:")[1].split()[0]) * 1024
+print((peak - before) / 1e6)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return float(done.stdout)
+
+
+def write_large(path, rows, group):
+    generator = np.random.default_rng(0)
+    schema = pa.schema([(f"x{index}", pa.float64()) for index in range(6)])
+    with pq.ParquetWriter(path, schema) as writer:
+        for start in range(0, rows, group):
+            size = min(group, rows - start)
+            columns = {name: generator.normal(size=size) for name in schema.names}
+            writer.write_table(pa.table(columns, schema), row_group_size=group)
+
+
+@pytest.mark.parametrize("group", [50_000, 1_000_000], ids=["many_groups", "one_group"])
+def test_memory_stays_flat_as_the_file_grows(tmp_path, group):
+    peaks = []
+    for rows in (300_000, 1_000_000):
+        write_large(tmp_path / "t.parquet", rows, group)
+        peaks.append(peak_memory(tmp_path / "t.parquet", READ))
+    assert peaks[1] - peaks[0] < 22  # the rows themselves grow by 34 MB
+    assert peaks[1] < 200
+
+
+def test_memory_stays_flat_while_training(tmp_path):
+    peaks = []
+    for rows in (300_000, 1_000_000):
+        write_large(tmp_path / "t.parquet", rows, 50_000)
+        peaks.append(peak_memory(tmp_path / "t.parquet", TRAIN.replace("STEPS", "100")))
+    assert peaks[1] - peaks[0] < 22
+    assert peaks[1] < 400
+
+
+@pytest.mark.slow
+def test_ten_million_rows_take_no_more(tmp_path):
+    write_large(tmp_path / "t.parquet", 10_000_000, 1_000_000)
+    assert peak_memory(tmp_path / "t.parquet", READ) < 300
+    assert peak_memory(tmp_path / "t.parquet", TRAIN.replace("STEPS", "400")) < 600  # of 1,500
+
+
+@pytest.mark.slow
+def test_the_command_line_trains_on_ten_million_rows(tmp_path):
+    write_large(tmp_path / "t.parquet", 10_000_000, 1_000_000)
+    command = [
+        *("fit", str(tmp_path / "t.parquet"), "--out", str(tmp_path / "m.safetensors")),
+        *("--steps", "300", "--quiet"),
+    ]
+    work = f"""
+    import sys
+    import bnaf.cli.app
+    before = psutil.Process().memory_info().rss
+    sys.argv = ["bnaf", *{command!r}]
+    sys.stdout, shown = sys.stderr, sys.stdout
+    try:
+        bnaf.cli.app.main()
+    except SystemExit as end:
+        assert not end.code
+    sys.stdout = shown
+    """
+    assert peak_memory(tmp_path / "t.parquet", work) < 1500

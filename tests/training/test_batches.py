@@ -1,0 +1,161 @@
+"""Where batches come from."""
+
+from itertools import chain
+
+import numpy as np
+import pytest
+import torch
+
+from bnaf import BNAF, SettingsError, ShapeError, TableError, fit
+from bnaf.training import BaseDraws, Batch, BatchSource, FreshRows, Rows, Stream
+from bnaf.training._inputs import as_rows, as_weights
+
+
+def numbers(source, epoch, **options):
+    return [batch.rows[:, 0].tolist() for batch in source.batches(epoch, **options)]
+
+
+@pytest.fixture
+def rows():
+    return torch.arange(10.0).unsqueeze(1)
+
+
+def test_an_epoch_takes_each_row_once_in_an_order_of_its_own(rows):
+    source = Rows(rows, batch=5, seed=1)
+    first, second = numbers(source, 0), numbers(source, 1)
+    assert sorted(chain(*first)) == sorted(chain(*second)) == rows[:, 0].tolist()
+    assert first != second
+    assert first == numbers(Rows(rows, batch=5, seed=1), 0)
+    assert first != numbers(Rows(rows, batch=5, seed=2), 0)
+
+
+def test_batches_are_of_equal_size(rows):
+    source = Rows(rows, batch=4)
+    assert [len(batch) for batch in numbers(source, 0)] == [3, 3, 3]
+    assert source.batch_count() == 3
+
+
+def test_a_position_is_all_it_takes_to_resume(rows):
+    for source in (Rows(rows, batch=3), FreshRows(lambda n, g: torch.randn(n, 1, generator=g))):
+        assert numbers(source, 4, start=2) == numbers(source, 4)[2:]
+
+
+def test_processes_share_each_batch(rows):
+    source = Rows(rows, weights=rows[:, 0] + 1, batch=5)
+    whole = list(source.batches(3))
+    shares = [list(source.batches(3, rank=rank, world_size=2)) for rank in (0, 1)]
+    for batch, one, two in zip(whole, *shares, strict=True):
+        assert sorted(one.rows[:, 0].tolist() + two.rows[:, 0].tolist()) == sorted(
+            batch.rows[:, 0].tolist()
+        )
+        torch.testing.assert_close(one.weights.sum() + two.weights.sum(), one.total)
+        assert len(one.rows) + len(two.rows) == 5
+
+
+def test_a_batch_of_all_rows_does_not_depend_on_their_order(rows):
+    order = torch.randperm(10)
+    context = rows.sin()
+    one = next(Rows(rows, context).batches(0))
+    two = next(Rows(rows[order], context[order]).batches(0))
+    assert torch.equal(one.rows, two.rows)
+    assert torch.equal(one.context, two.context)
+    assert torch.equal(two.context, two.rows.sin())
+
+
+def test_chunks_cover_all_rows(rows):
+    shares = [
+        batch.rows[:, 0].tolist()
+        for rank in (0, 1)
+        for batch in Rows(rows, batch=5).chunks(4, rank=rank, world_size=2)
+    ]
+    assert sorted(chain(*shares)) == rows[:, 0].tolist()
+
+
+def test_draws_leave_torchs_generator_alone():
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    batch = next(BaseDraws(3, batch=7, seed=2).batches(0))
+    assert batch.rows.shape == (7, 3)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not torch.equal(batch.rows, next(BaseDraws(3, batch=7, seed=3).batches(0)).rows)
+
+
+def test_sources_are_what_the_loop_asks_for(rows):
+    for source in (Rows(rows), BaseDraws(2), Stream([rows])):
+        assert isinstance(source, BatchSource)
+    assert not isinstance([rows], BatchSource)
+
+
+def test_a_stream_shares_its_batches(rows):
+    source = Stream([rows[:5], Batch(rows[5:], context=rows[5:])])
+    assert numbers(source, 0, rank=1, world_size=2) == [[1, 3], [6, 8]]
+    assert numbers(source, 0, start=1) == [[5, 6, 7, 8, 9]]
+    assert source.batch_count() == 2
+
+
+def test_a_stream_that_knows_epochs_and_processes_is_left_to_itself(rows):
+    class Sharded:
+        rank, world_size, epoch = 1, 2, None
+
+        def set_epoch(self, epoch):
+            self.epoch = epoch
+
+        def __iter__(self):
+            yield rows + 100 * self.epoch
+
+    source = Stream(Sharded())
+    assert numbers(source, 3, rank=1, world_size=2) == [(rows[:, 0] + 300).tolist()]
+    with pytest.raises(SettingsError, match=r"process 0 of 1, got one with rank=1 and world_s"):
+        next(source.batches(0))
+
+
+LIKE = torch.zeros(1)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (
+            lambda: as_rows(np.zeros((4, 3)), 2, LIKE, "rows"),
+            ShapeError,
+            r"rows must have at least one row and 2 columns, got shape \(4, 3\)",
+        ),
+        (lambda: as_rows(np.zeros((0, 2)), 2, LIKE, "rows"), ShapeError, r"shape \(0, 2\)"),
+        (
+            lambda: as_rows(np.array([[0, np.nan], [1, np.inf], [2, 3]]), 2, LIKE, "valid"),
+            TableError,
+            r"valid must hold finite .* by column, counted from 0: 1 \(2\)",
+        ),
+        (lambda: as_rows(np.array([["a"]]), 1, LIKE, "rows"), TableError, r"numbers only"),
+        (lambda: as_weights([1, 2], 3, LIKE, "weights"), ShapeError, r"shape \(3,\).*\(2,\)"),
+        (lambda: as_weights([1, -2], 2, LIKE, "weights"), SettingsError, r"from -2.0 to 1.0"),
+        (lambda: as_weights([0, 0], 2, LIKE, "weights"), SettingsError, r"some positive"),
+        (lambda: Stream(iter([LIKE])), SettingsError, r"one-way list_iterator"),
+        (lambda: fit(BNAF(2)), SettingsError, r"rows must be given for .* MaximumLikelihood"),
+        (lambda: fit(BNAF(2), 3), SettingsError, r"a stream of batches, got int"),
+        (
+            lambda: fit(BNAF(2), np.zeros((3, 2)), context=np.zeros((3, 1))),
+            SettingsError,
+            r"context was given, but the flow has context_features=0",
+        ),
+        (
+            lambda: fit(BNAF(2, 1), np.zeros((3, 2))),
+            SettingsError,
+            r"context must be given for a flow with context_features=1",
+        ),
+        (
+            lambda: fit(BNAF(2, 1), np.zeros((3, 2)), context=np.zeros((2, 1))),
+            SettingsError,
+            r"context must have one line per row, 3, got 2",
+        ),
+        (
+            lambda: fit(BNAF(2), [LIKE], weights=[1.0]),
+            SettingsError,
+            r"A stream of rows brings its own context and weights",
+        ),
+        (lambda: fit(BNAF(2), np.zeros((3, 2)), loggers=["html"]), SettingsError, r"got 'html'"),
+    ],
+)
+def test_messages(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

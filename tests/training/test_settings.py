@@ -1,0 +1,209 @@
+"""Settings, schedules, averages and choices, against numbers computed by hand."""
+
+import math
+from contextlib import suppress
+
+import pytest
+import torch
+
+from bnaf import SettingsError, TrainingSettings
+from bnaf.training._run.averaging import WeightAverage
+from bnaf.training.recipe import choose_budget, choose_interval, choose_steps, recommend
+from bnaf.training._run.schedule import Budget, Moment, Plateau, cosine, warm_up
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"epochs": 0}, r"epochs must be a whole number of at least 1, got 0"),
+        ({"seconds": -1.0}, r"seconds must be a positive finite number, got -1.0"),
+        ({"seconds": math.inf}, r"seconds must be a positive finite number, got inf"),
+        ({"batch": True}, r"batch must be a whole number of at least 1, got True"),
+        ({"learning_rate": 0}, r"learning_rate must be a positive finite number, got 0"),
+        ({"clip": 0.0}, r"clip must be a positive finite number, got 0.0"),
+        ({"schedule": "linear"}, r"one of 'cosine', 'plateau', 'constant', got 'linear'"),
+        ({"warm_up": -1}, r"warm_up must be a whole number of at least 0, got -1"),
+        ({"plateau_factor": 1.0}, r"plateau_factor must be a number between 0 and 1, got 1.0"),
+        ({"plateau_floor": -1}, r"plateau_floor must be a finite number of at least 0, got -1"),
+        ({"average": 1.0}, r"average must be a number between 0 and 1, got 1.0"),
+        ({"average_share": 0.0}, r"average_share must be a number between 0 and 1, got 0.0"),
+        ({"reload_best": True}, r"reload_best needs schedule='plateau'.* got schedule='cosine'"),
+        ({"precision": "16-mixed"}, r"gradient scaler, got '16-mixed'; use 'bf16-true'"),
+        ({"devices": 0}, r"devices must be a whole number of at least 1, got 0"),
+        ({"max_skipped": -1}, r"max_skipped must be a whole number of at least 0, got -1"),
+    ],
+)
+def test_messages(settings, message):
+    with pytest.raises(SettingsError, match=message):
+        TrainingSettings(**settings)
+
+
+def test_a_misspelt_setting_is_a_type_error():
+    with pytest.raises(TypeError, match="learning_rates"):
+        TrainingSettings(learning_rates=1.0)
+
+
+def test_the_papers_settings_have_the_papers_numbers():
+    tables, toy = TrainingSettings.paper(), TrainingSettings.paper_toy()
+    assert (tables.learning_rate, tables.batch, tables.clip) == (1e-2, 200, 0.1)
+    assert (tables.epochs, tables.early_stopping, tables.average) == (1000, 100, 0.998)
+    assert (tables.plateau_factor, tables.plateau_patience) == (0.5, 20)
+    assert (tables.plateau_cooldown, tables.plateau_floor) == (10, 5e-4)
+    assert tables.plateau_threshold == 1e-4
+    assert tables.amsgrad
+    assert tables.reload_best
+    assert tables.bias_correction
+    assert (toy.learning_rate, toy.steps, toy.plateau_patience) == (1e-1, 20_000, 2000)
+    assert (toy.evaluate_every, toy.average, toy.batch) == (1, None, 200)
+
+
+def test_the_rate_warms_up_and_decays_to_the_budget():
+    shares = [step / 4000 for step in range(4000)]
+    rates = [warm_up(step, shares[step], 200) * cosine(shares[step]) for step in range(4000)]
+    assert rates[0] == pytest.approx(1 / 200)
+    assert rates[99] == pytest.approx(0.5, rel=2e-3)
+    assert rates[2000] == pytest.approx(0.5)
+    assert rates[3999] < 1e-6
+
+
+def test_a_tenth_of_a_small_budget_warms_up():
+    assert warm_up(4, 4 / 50, 200) == pytest.approx(0.8)
+    assert warm_up(5, 5 / 50, 200) == 1.0
+    assert warm_up(0, 0.0, 0) == 1.0
+
+
+def test_the_first_limit_that_is_reached_ends_the_budget():
+    budget = Budget(epochs=10, steps=100, seconds=60.0)
+    assert budget.share(Moment(50, 1, 6.0)) == 0.5
+    assert budget.share(Moment(50, 9, 6.0)) == 0.9
+    assert budget.share(Moment(50, 1, 66.0)) == 1.0
+    assert Budget().share(Moment(5, 1, 1.0)) == 0.0
+
+
+def plateau(**settings) -> Plateau:
+    chosen = {"learning_rate": 1.0, "schedule": "plateau", "plateau_patience": 1, **settings}
+    return Plateau(TrainingSettings(**{"plateau_cooldown": 2, "plateau_floor": 0.2, **chosen}))
+
+
+def test_a_plateau_drops_cools_down_and_has_a_floor():
+    rates = plateau()
+    dropped = []
+    for loss in [3.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0]:
+        dropped.append((rates.update(loss), rates.rate))
+    # two stalls are one more than patience; two evaluations of cool-down follow, then two stalls
+    assert [rate for _, rate in dropped] == [
+        1,
+        1,
+        1,
+        0.5,
+        0.5,
+        0.5,
+        0.5,
+        0.25,
+        0.25,
+        0.25,
+        0.25,
+        0.2,
+    ]
+    assert [index for index, (drop, _) in enumerate(dropped) if drop] == [3, 7, 11]
+
+
+def test_an_improvement_below_the_threshold_does_not_count():
+    rates = plateau(plateau_threshold=0.5)
+    assert [rates.update(loss) for loss in (3.0, 2.6, 2.55)] == [False, False, True]
+
+
+def test_undefined_losses_are_no_improvement():
+    rates = plateau()
+    assert [rates.update(loss) for loss in (3.0, math.nan, math.inf)] == [False, False, True]
+
+
+def test_drops_to_reloaded_weights_do_not_compound():
+    rates = plateau(plateau_cooldown=0, plateau_patience=0)
+    rates.update(1.0)
+    for _ in range(3):
+        assert rates.update(2.0, rate_of_best=1.0)
+        assert rates.rate == 0.5
+
+
+def test_a_plateau_does_what_torchs_does():
+    generator = torch.Generator().manual_seed(0)
+    losses = torch.rand(200, generator=generator).cummin(0).values.tolist()
+    optimiser = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    theirs = torch.optim.lr_scheduler.ReduceLROnPlateau(
+        optimiser, factor=0.5, patience=3, cooldown=2, min_lr=1e-3, threshold=1e-4,
+        threshold_mode="abs", eps=0.0,
+    )  # fmt: skip
+    ours = plateau(plateau_patience=3, plateau_floor=1e-3)
+    for loss in losses:
+        theirs.step(loss)
+        ours.update(loss)
+        assert ours.rate == optimiser.param_groups[0]["lr"]
+
+
+def averages(values: list[float], **settings) -> list[float]:
+    weight = torch.zeros(1, dtype=torch.float64)
+    average = WeightAverage([weight], **settings)
+    means = []
+    for value in values:
+        weight.fill_(value)
+        average.update()
+        means.append(average.values[0].item())
+    return means
+
+
+def test_the_average_is_corrected_for_its_start():
+    # 0.9: 1, (0.09·1 + 0.1·2) / 0.19, (0.081 + 0.18 + 0.4) / 0.271
+    means = averages([1.0, 2.0, 4.0], decay=0.9)
+    assert means == pytest.approx([1.0, 0.29 / 0.19, 0.661 / 0.271])
+
+
+def test_the_published_average_starts_at_zero():
+    means = averages([1.0, 2.0, 4.0], decay=0.9, bias_correction=False)
+    assert means == pytest.approx([0.1, 0.29, 0.661])
+
+
+def test_the_average_looks_back_on_a_share_of_the_steps():
+    # weights max(0.1 / (1 - 0.9^t), 1 / (t/2)): 1, 1, 2/3
+    assert averages([1.0, 2.0, 5.0], decay=0.9, share=0.5) == pytest.approx([1.0, 2.0, 4.0])
+
+
+def test_the_average_is_applied_for_a_while_only():
+    weight = torch.tensor([3.0])
+    average = WeightAverage([weight], decay=0.5, bias_correction=False)
+    with average.applied():
+        assert weight.item() == 3.0  # nothing averaged yet
+    average.update()
+    with suppress(KeyError), average.applied():
+        assert weight.item() == 1.5
+        raise KeyError
+    assert weight.item() == 3.0
+
+
+def test_sizes_follow_the_table():
+    assert recommend(100, 2).batch == 100
+    assert recommend(1_000_000, 6).batch == 512
+    assert recommend(1_000_000, 6).width == 20
+    assert [recommend(30_000, features).width for features in (43, 63)] == [6, 5]
+    choices = [(15, 15), (400, 400), (5_000, 512), (60_000, 512), (10**6, 512)]
+    assert [choose_steps(*sizes) for sizes in choices] == [300, 300, 2_000, 11_800, 20_000]
+    with pytest.raises(SettingsError, match="at least 1, got 0 rows and 3 features"):
+        recommend(0, 3)
+
+
+def test_budgets_turn_epochs_into_steps():
+    assert choose_budget(TrainingSettings(epochs=3), 10, 999).steps == 30
+    assert choose_budget(TrainingSettings(epochs=3, steps=20), 10, 999).steps == 20
+    assert choose_budget(TrainingSettings(epochs=3), None, 999) == Budget(epochs=3)
+    assert choose_budget(TrainingSettings(seconds=3.0), 10, 999) == Budget(seconds=3.0)
+    assert choose_budget(TrainingSettings(), 10, 999) == Budget(steps=999)
+
+
+def test_evaluations_cost_little():
+    settings = TrainingSettings()
+    assert choose_interval(settings, 58, 512, 3_000) == 58
+    assert choose_interval(settings, 4_000, 512, 1_000) == 500
+    assert choose_interval(settings, 4_000, 512, 184_000) == 2516
+    assert choose_interval(settings, None, 512, 184_000) is None
+    assert choose_interval(TrainingSettings.paper(), 4_000, 512, 184_000) == 4_000
+    assert choose_interval(TrainingSettings(evaluate_every=3), 4_000, 512, None) == 3
