@@ -13,8 +13,8 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	touch $@
 
 # without a C++ compiler bnaf runs as plain torch
-$(VENV)/kernels: $(VENV)/installed $(wildcard src/bnaf/native/*.h src/bnaf/native/*.cpp)
-	-$(BIN)/python -m bnaf.native
+$(VENV)/kernels: $(VENV)/installed $(wildcard src/bnaf/block/kernels/*.h src/bnaf/block/kernels/*.cpp)
+	-$(BIN)/python -m bnaf.block.kernels
 	touch $@
 
 demo: install
@@ -27,7 +27,7 @@ test-slow: install
 	$(BIN)/python -m pytest -m slow
 
 test-browser: $(VENV)/browser
-	$(BIN)/python -m pytest -rs -m browser tests/test_browser.py
+	$(BIN)/python -m pytest -rs -m browser tests/report/test_browser.py
 
 # the driver alone: the browser is Debian's chromium
 $(VENV)/browser: $(VENV)/installed

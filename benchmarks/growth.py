@@ -39,9 +39,10 @@ def measure_costs(network: Network, seconds: float) -> Record:
     """Return microseconds per row of a step, of scoring and of sampling."""
     import torch
 
-    from bnaf import BNAF, native
+    from bnaf import BNAF
+    from bnaf.block import kernels
 
-    native.build()
+    kernels.build()
     flow = BNAF(
         network.features,
         transforms=network.transforms,

@@ -70,9 +70,10 @@ def fit_bnaf(network: Network, steps: int) -> Subject:
     """Fit ours, with the default activation and gates, so that it is onto."""
     import torch
 
-    from bnaf import BNAF, native
+    from bnaf import BNAF
+    from bnaf.block import kernels
 
-    native.build()
+    kernels.build()
     torch.manual_seed(0)
     flow = BNAF(
         network.features,

@@ -62,7 +62,7 @@ def load_regression(name: str) -> tuple[np.ndarray, np.ndarray]:
 
 def score_flow(train: np.ndarray, test: np.ndarray) -> float:
     """Return the mean log-density under the default flow."""
-    from bnaf.estimators.density import FlowDensity
+    from bnaf.estimators import FlowDensity
 
     return FlowDensity().fit(train).score(test)
 
@@ -117,7 +117,7 @@ DENSITIES: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
 
 def score_conditional_flow(train: np.ndarray, test: np.ndarray) -> float:
     """Return the mean log-density of the last column given the others, by the default flow."""
-    from bnaf.estimators.density import ConditionalFlowDensity
+    from bnaf.estimators import ConditionalFlowDensity
 
     return (
         ConditionalFlowDensity().fit(train[:, :-1], train[:, -1]).score(test[:, :-1], test[:, -1])

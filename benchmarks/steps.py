@@ -54,7 +54,8 @@ def build_bnaf(network: Network, batch: int, *, mode: str = "plain") -> Step:
     """Build ours, the paper's network: plain torch, compiled by torch, or with the kernels."""
     import torch
 
-    from bnaf import BNAF, native
+    from bnaf import BNAF
+    from bnaf.block import kernels
 
     flow = BNAF.paper(
         network.features,
@@ -68,7 +69,7 @@ def build_bnaf(network: Network, batch: int, *, mode: str = "plain") -> Step:
         return -flow().log_prob(rows).mean()
 
     if mode == "native":
-        native.build()
+        kernels.build()
         return torch_step(loss, flow.parameters())
     if mode == "compiled":
         options = {"cpp_wrapper": True, "cpp.use_decompose_tanh": True}
@@ -76,7 +77,7 @@ def build_bnaf(network: Network, batch: int, *, mode: str = "plain") -> Step:
         return torch_step(compiled, flow.parameters())
 
     def plain_loss() -> Any:
-        with native.disabled():
+        with kernels.disabled():
             return loss()
 
     return torch_step(plain_loss, flow.parameters())

@@ -16,7 +16,7 @@ from typing import Any
 
 from shared import NETWORKS, Record
 
-from bnaf.studies.plans import experiment_names, plan_runs, read_experiment
+from bnaf.studies.plans import experiment_names, plan_trials, read_experiment
 
 RESULTS = Path(__file__).parent.parent / "results"
 TITLES = {
@@ -263,7 +263,7 @@ def study_table(name: str) -> str:
     """Return what the flows of a study end above the least loss, means over seeds in nats."""
     found: dict[tuple[str, str], list[float]] = {}
     experiments = [read_experiment(name, one) for one in experiment_names(name)]
-    planned = {run.stem for run in plan_runs(experiments)}
+    planned = {run.stem for run in plan_trials(experiments)}
     records = [record for record in read(name)["records"] if record["run"] in planned]
     for record in records:
         key = record["name"], record["flow"]

@@ -25,7 +25,7 @@ if __name__ == "__main__":
     with TemporaryDirectory() as folder:
         os.environ["BNAF_CACHE"] = folder
         start = perf_counter()
-        native.build()
+        kernels.build()
         seconds = perf_counter() - start
         print(f"kernels compiled in {seconds:.0f} s")
         run(CONTESTANTS, compile_seconds=seconds)

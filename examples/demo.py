@@ -17,10 +17,9 @@ import torch
 from sklearn.datasets import load_breast_cancer
 
 import bnaf
-from bnaf.tables.splits import RowSplit
-from bnaf.tables.reading import Table, read_table
 from bnaf.datasets.toy import toy_named
-from bnaf.tables.writing import write_table
+from bnaf.evaluation.classical import Classical, fit_gaussian, fit_mixture
+from bnaf.evaluation.scores import standard_error
 from bnaf.plots import (
     MODEL,
     new_figure,
@@ -31,8 +30,10 @@ from bnaf.plots import (
     write_figure,
 )
 from bnaf.report import assess, write_report
-from bnaf.evaluation.classical import Rival, fit_gaussian, fit_mixture
-from bnaf.evaluation.scores import standard_error
+from bnaf.tables.reading import read_table
+from bnaf.tables.splits import RowSplit
+from bnaf.tables.table import Table
+from bnaf.tables.writing import write_table
 
 TOY = "2spirals"
 COMPONENTS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -61,10 +62,10 @@ def compare(model: bnaf.Model, table: Table) -> Table:
 
     What the fit set aside to tell when to stop, the others are fitted to.
     """
-    train, valid, test = RowSplit.from_dict(model.record["split"]).indices()
+    train, valid, test = RowSplit.from_dict(model.record["split"]).sets()
     seen, unseen = table.take(torch.cat([train, valid])), table.take(test)
     mixture = fit_mixture(seen, unseen, 0, components=COMPONENTS)
-    rivals: dict[str, Rival] = {
+    rivals: dict[str, Classical] = {
         "gaussian mixture": mixture,
         "gaussian": fit_gaussian(seen, unseen, 0),
     }

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from bnaf import BNAF, Flow, FlowDistribution
-from bnaf.baselines import Glow, Planar
+from bnaf.flows.glow import Glow
+from bnaf.flows.planar import Planar
 from bnaf.laws.transforms import RowTransform
 
 FEATURES = 3

@@ -7,7 +7,7 @@ import torch
 from typer.testing import CliRunner
 
 from bnaf.cli.app import app
-from bnaf.tables.reading import Table
+from bnaf.tables.table import Table
 from bnaf.tables.writing import write_table
 
 QUICK = ["--steps", "5", "--quiet"]

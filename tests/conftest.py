@@ -30,10 +30,10 @@ def _seed():
 @pytest.fixture(params=["kernels", "plain", "context"])
 def conditional(request, name):
     """Whether the case has a context; those without run with and without the kernels."""
-    if request.param == "kernels" and not native.available() and name not in BASELINES:
+    if request.param == "kernels" and not kernels.available() and name not in BASELINES:
         pytest.skip("the kernels are not compiled: python -m bnaf.block.kernels says why")
     if request.param == "plain":
-        with native.disabled():
+        with kernels.disabled():
             yield False
     else:
         yield request.param == "context"

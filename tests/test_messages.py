@@ -62,7 +62,7 @@ CONDITIONAL = BNAF(3, 2)
         (
             lambda: FLOW().sample((2,), outside="drop"),
             SettingsError,
-            r"outside must be 'raise' or 'redraw', got 'drop'",
+            r"outside must be one of 'raise', 'redraw', got 'drop'",
         ),
         (lambda: BNAF(0), SettingsError, r"features must be a whole number of at least 1, got 0"),
         (lambda: BNAF(2, -1), SettingsError, r"context_features .* at least 0, got -1"),

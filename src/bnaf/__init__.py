@@ -4,7 +4,6 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from bnaf.laws.distribution import FlowDistribution, RedrawWarning
 from bnaf.errors import (
     BnafError,
     DtypeError,
@@ -16,12 +15,14 @@ from bnaf.errors import (
     TableWarning,
     TrainingError,
 )
-from bnaf.flows.bnaf import BNAF, Flow, MissingMass
+from bnaf.flows.bnaf import BNAF
+from bnaf.flows.flow import Flow, MissingMass
+from bnaf.laws.distribution import FlowDistribution, RedrawWarning
 
 if TYPE_CHECKING:
-    from bnaf.tables.reading import read_table
-    from bnaf.model.model import Model
     from bnaf.model.files import load, save
+    from bnaf.model.model import Model
+    from bnaf.tables.reading import read_table
     from bnaf.training import TrainingRecord, TrainingSettings, fit
 
 __version__ = version("bnaf")

@@ -1,11 +1,34 @@
 """Checks of settings and rows, with messages that say what was expected and what came."""
 
+import math
 import operator
 from collections.abc import Sequence
+from numbers import Real
+from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from bnaf.errors import DtypeError, SettingsError, ShapeError
+
+
+def plain(value: Any) -> Any:
+    """Return a setting as Python and JSON have it: numbers of NumPy and torch become plain ones.
+
+    Example:
+        >>> plain(np.int64(3)), plain((np.float64(0.5), True)), plain("tanh")
+        (3, [0.5, True], 'tanh')
+    """
+    if value is None or isinstance(value, str | bool):
+        return value
+    if isinstance(value, np.bool_):
+        return bool(value)
+    if isinstance(value, Sequence) or (isinstance(value, np.ndarray) and value.ndim):
+        return [plain(entry) for entry in value]
+    try:
+        return operator.index(value)
+    except TypeError:
+        return float(value) if isinstance(value, Real) else value
 
 
 def whole(name: str, value: object, least: int = 1) -> int:
@@ -15,16 +38,42 @@ def whole(name: str, value: object, least: int = 1) -> int:
         SettingsError: If it is not.
 
     Example:
-        >>> whole("features", 3)
+        >>> whole("features", np.int64(3))
         3
     """
-    try:
-        number = None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        number = None
-    if number is None or number < least:
+    number = plain(value)
+    if not isinstance(number, int) or isinstance(number, bool) or number < least:
         raise SettingsError(f"{name} must be a whole number of at least {least}, got {value!r}.")
     return number
+
+
+def between(
+    name: str, value: object, low: float = 0.0, high: float = math.inf, *, closed: bool = False
+) -> float:
+    """Return a setting that must be a number between two others.
+
+    Args:
+        name: What it is called.
+        value: What came.
+        low: What it must be above.
+        high: What it must be below.
+        closed: Whether it may be ``low``.
+
+    Raises:
+        SettingsError: If it is not.
+
+    Example:
+        >>> between("leak", np.float32(0.5), 0, 1)
+        0.5
+    """
+    number = plain(value)
+    is_number = isinstance(number, int | float) and not isinstance(number, bool)
+    if is_number and (low <= number if closed else low < number) and number < high:
+        return float(number) if isinstance(number, float) else number
+    wanted = f"a finite number of at least {low:g}" if closed else "a positive finite number"
+    if high < math.inf:
+        wanted = f"a number between {low:g} and {high:g}"
+    raise SettingsError(f"{name} must be {wanted}, got {value!r}.")
 
 
 def one_of(name: str, value: str | None, allowed: Sequence[str | None]) -> str | None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from bnaf.errors import BnafError, StorageError
+from bnaf.errors import Argument, BnafError, StorageError
 
 
 @contextmanager
@@ -26,7 +26,7 @@ def atomic_file(path: Path, *, overwrite: bool = True) -> Iterator[BinaryIO]:
     """
     if not overwrite and path.exists():
         raise FileExistsError(str(path))
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    part = _beside(path)
     try:
         with part.open("xb") as file:
             yield file
@@ -40,6 +40,11 @@ def atomic_file(path: Path, *, overwrite: bool = True) -> Iterator[BinaryIO]:
         part.unlink(missing_ok=True)
 
 
+def _beside(path: Path) -> Path:
+    """Return a name of its own for a file that is not finished."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+
+
 def sync_folder(folder: Path) -> None:
     """Wait until a folder's new entries are on the disk, where it can be opened."""
     with suppress(OSError):
@@ -48,6 +53,32 @@ def sync_folder(folder: Path) -> None:
             os.fsync(opened)
         finally:
             os.close(opened)
+
+
+def check_place(path: Path, *, overwrite: bool, make_folder: bool = False) -> None:
+    """Check, before the work is done, that its result can be written.
+
+    Args:
+        path: Where the file will be.
+        overwrite: Whether it may replace one that exists.
+        make_folder: Whether to make its folder.
+
+    Raises:
+        StorageError: If the file exists and may not be replaced, or cannot be written.
+    """
+    if path.is_dir():
+        raise StorageError(f"{path} is a folder, expected a file; add a name to it.")
+    if path.exists() and not overwrite:
+        raise _exists(path, StorageError)
+    if not make_folder and not path.parent.is_dir():
+        raise StorageError(f"{path} cannot be written: its folder does not exist; make it first.")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        trial = _beside(path)
+        trial.open("xb").close()
+        trial.unlink()
+    except OSError as reason:
+        raise StorageError(f"{path} cannot be written: {reason}; check its folder.") from None
 
 
 @contextmanager
@@ -68,8 +99,14 @@ def stored_file(
         with atomic_file(path, overwrite=overwrite) as file:
             yield file
     except FileExistsError:
-        raise error(
-            f"{path} exists, expected a new file; give another name, or overwrite=True."
-        ) from None
+        raise _exists(path, error) from None
     except OSError as reason:
         raise error(f"{path} cannot be written: {reason}; check its folder.") from None
+
+
+def _exists(path: Path, error: type[BnafError]) -> BnafError:
+    return error(
+        f"{path} exists, expected a new file; give another name, or ",
+        Argument("overwrite", True),
+        ".",
+    )

@@ -1,9 +1,57 @@
-"""Exceptions and warnings a caller may catch; each derives from the built-in it refines."""
+"""Exceptions and warnings a caller may catch; each derives from the built-in it refines.
 
-from typing import Any
+A message is made of parts: text, and the arguments that would remedy what is wrong. ``str(error)``
+names them as Python does, and whoever takes them under other names, as the command line does, has
+:attr:`Told.parts` to tell them in its own.
+"""
+
+from typing import Any, NamedTuple
 
 
-class BnafError(Exception):
+class Argument(NamedTuple):
+    """An argument that would help, as part of a message.
+
+    Args:
+        name: What it is called in Python.
+        value: What to give; an ellipsis where only the caller knows.
+
+    Example:
+        >>> str(Argument("drop_missing", True)), str(Argument("columns"))
+        ('drop_missing=True', 'columns=...')
+    """
+
+    name: str
+    value: object = ...
+
+    def __str__(self) -> str:
+        return f"{self.name}={'...' if self.value is ... else repr(self.value)}"
+
+
+class Told(Exception):  # noqa: N818 (warnings are told too)
+    """What carries a message made of parts.
+
+    Args:
+        parts: Text and arguments, in the order they are told.
+
+    Example:
+        >>> error = TableError("2 rows are incomplete; leave them out with ",
+        ...                    Argument("drop_missing", True), ".")
+        >>> str(error), error.remedies
+        ('2 rows are incomplete; leave them out with drop_missing=True.',
+         (Argument(name='drop_missing', value=True),))
+    """
+
+    def __init__(self, *parts: str | Argument) -> None:
+        super().__init__("".join(map(str, parts)))
+        self.parts = parts
+
+    @property
+    def remedies(self) -> tuple[Argument, ...]:
+        """The arguments that would help."""
+        return tuple(part for part in self.parts if isinstance(part, Argument))
+
+
+class BnafError(Told):
     """Root of all errors raised by this library."""
 
 
@@ -23,7 +71,7 @@ class TableError(BnafError, ValueError):
     """Table that cannot be read or modelled."""
 
 
-class TableWarning(UserWarning):
+class TableWarning(Told, UserWarning):
     """Table that can be modelled, but whose density will not be what one may expect."""
 
 

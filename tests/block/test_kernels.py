@@ -7,10 +7,12 @@ import pytest
 import torch
 from cases import randomise
 
-from bnaf import BNAF, ShapeError, native
+from bnaf import BNAF, ShapeError
+from bnaf.block import kernels
 
 pytestmark = pytest.mark.skipif(
-    not native.available(), reason="the kernels are not compiled: python -m bnaf.block.kernels says why"
+    not kernels.available(),
+    reason="the kernels are not compiled: python -m bnaf.block.kernels says why",
 )
 LARGE = {"transforms": 2, "width": 220}  # more weights than are trained in parts
 
@@ -32,7 +34,7 @@ def test_training_is_that_of_plain_torch(rows, settings):
     randomise(flow, 0.5)
     x = torch.randn(rows, 3, dtype=torch.float64)
     ours = results(flow, x)
-    with native.disabled():
+    with kernels.disabled():
         plain = results(flow, x)
     for one, other in zip(ours, plain, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-10)
@@ -55,7 +57,7 @@ def test_buffers_of_another_layout_are_not_mixed_up():
             flow = BNAF(21, transforms=1, width=width).double()
             randomise(flow, 0.5)
             ours = flow().log_prob(x)
-            with native.disabled():
+            with kernels.disabled():
                 torch.testing.assert_close(ours, flow().log_prob(x))
             ours.sum().backward()
 

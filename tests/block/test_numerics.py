@@ -8,7 +8,8 @@ from cases import BASELINES, build, randomise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bnaf import BNAF, native, ops
+from bnaf import BNAF
+from bnaf.block import kernels, tensors
 from bnaf.block.activations import LeakyReLU, LeakyTanh, Tanh
 from bnaf.block.tensors import diagonal_blocks, log_row_norm, with_diagonal_blocks
 
@@ -30,7 +31,7 @@ def test_extreme_weights_and_inputs_give_finite_numbers(activation, largest, res
     x = 1e4 * (2 * torch.rand(50, 4) - 1)
     x[:10] *= 1e-4
     x.requires_grad_()
-    with native.disabled() if mode == "plain" else nullcontext():
+    with kernels.disabled() if mode == "plain" else nullcontext():
         y, log_det = flow().transform.call_and_ladj(x)
         assert y.isfinite().all()
         assert log_det.isfinite().all()
@@ -173,7 +174,7 @@ def test_the_default_flow_misses_nothing():
 
 
 def test_hand_written_gradients_of_plain_torch_pass_gradcheck(monkeypatch):
-    monkeypatch.setattr(ops, "BAND_UNITS", 2)  # several bands in a small network
+    monkeypatch.setattr(tensors, "BAND_UNITS", 2)  # several bands in a small network
     flow = BNAF(3, transforms=1, width=2, activation="tanh").double()
     randomise(flow, 0.5)
     x = torch.randn(2, 3, dtype=torch.float64)
@@ -183,6 +184,6 @@ def test_hand_written_gradients_of_plain_torch_pass_gradcheck(monkeypatch):
         law = torch.func.functional_call(flow, dict(zip(names, parameters, strict=True)), ())
         return law.transform.call_and_ladj(x)
 
-    with native.disabled():
+    with kernels.disabled():
         assert torch.autograd.gradcheck(both, parameters, fast_mode=True)
         assert torch.autograd.gradgradcheck(both, parameters, fast_mode=True)

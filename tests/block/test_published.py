@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from bnaf import BNAF, StorageError, native
+from bnaf import BNAF, StorageError
+from bnaf.block import kernels
 
-GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.npz"))
+GOLDEN = sorted((Path(__file__).parents[1] / "golden").glob("*.npz"))
 NAMES = {"weight": "_weight", "log_gain": "_diag_weight", "bias": "bias"}
 NETWORKS = [
     (6, 40, 181_264),
@@ -31,7 +32,7 @@ def published_key(name: str) -> str:
 
 @pytest.fixture(params=["kernels", "plain"], autouse=True)
 def mode(request):
-    with native.disabled() if request.param == "plain" else nullcontext():
+    with kernels.disabled() if request.param == "plain" else nullcontext():
         yield
 
 

@@ -13,7 +13,8 @@ import torch
 from commands import QUICK, fill_folder, only_line, process, run, succeed
 
 import bnaf
-from bnaf.tables.reading import Table, read_table
+from bnaf.tables.reading import read_table
+from bnaf.tables.table import Table
 from bnaf.tables.writing import write_table
 
 
@@ -101,7 +102,7 @@ BAD = {
     "infinite": ("a,b\n1,inf\n2,3\n4,5\n", "'b' (1 infinite)", "--drop-missing."),
     "duplicate": ("a,b,a\n1,2,3\n4,5,6\n", "got 'a' 2 times", "rename them."),
     "empty": ("", "is empty", "write it again."),
-    "delimiter": ("a;b\n1,5;2\n3,5;4\n", "a semicolon", "--delimiter ';', --decimal ','."),
+    "delimiter": ("a;b\n1,5;2\n3,5;4\n", "a semicolon", "--delimiter ';' and --decimal ','."),
     "header": ("1.5,2\n3,4\n", "begins with numbers", "--no-header."),
     "no_rows": ("a,b\n", "has no rows", "expected one row at least."),
 }
@@ -204,7 +205,7 @@ def test_integers_that_were_dequantised_are_drawn_as_integers(tmp_path):
     assert all(re.fullmatch(r"-?\d+", line.split(",")[1]) for line in lines[1:])
 
 
-def test_a_stream_of_parquet_is_fitted_as_a_table_is(tmp_path, monkeypatch):
+def test_a_stream_of_parquet_is_fitted_as_a_table_is(tmp_path):
     rows = torch.randn(1100, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     write_table(Table(rows * 10, ("a", "k"), ("float32", "int16")), tmp_path / "t.parquet")
     words = ["fit", tmp_path / "t.parquet", "--out", tmp_path / "m.safetensors", *QUICK, "--force"]
@@ -212,19 +213,34 @@ def test_a_stream_of_parquet_is_fitted_as_a_table_is(tmp_path, monkeypatch):
     model = bnaf.load(tmp_path / "m.safetensors")
     assert (model.columns, model.types) == (("a", "k"), ("float32", "int16"))
     assert model.record["batch"] is None
-    monkeypatch.setattr("bnaf.tables.streams.MEMORY_VALUES", 1000)
-    succeed(*words)
-    assert bnaf.load(tmp_path / "m.safetensors").record["batch"] is None
     succeed(*words, "--no-stream")
     assert bnaf.load(tmp_path / "m.safetensors").record["batch"] is not None
+
+
+def test_a_stream_is_given_columns_and_sets_rows_aside_as_a_table_does(tmp_path):
+    rows = torch.randn(2000, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    write_table(Table(rows, ("a", "b", "c")), tmp_path / "t.parquet")
+    words = ["fit", tmp_path / "t.parquet", "--given", "b", "--test", "0.2", *QUICK, "--force"]
+    records = []
+    for way in ("--stream", "--no-stream"):
+        succeed(*words, way, "--out", tmp_path / "m.safetensors")
+        model = bnaf.load(tmp_path / "m.safetensors")
+        assert (model.columns, model.given_columns) == (("a", "c"), ("b",))
+        records.append((model.record["split"], model.standardisation.location.tolist()))
+    assert records[0][0] == records[1][0]
+    assert records[0][1] == pytest.approx(records[1][1], abs=1e-9)
+
+
+def test_a_short_file_is_streamed_too(folder, tmp_path):
+    succeed("fit", folder / "t.parquet", "--stream", "--out", tmp_path / "m.safetensors", *QUICK)
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["t.csv", "--stream"], "Expected a Parquet file to stream, got t.csv"),
-        (["t.parquet", "--stream", "--given", "b"], "without columns to condition on"),
-        (["t.parquet", "--stream"], "t.parquet has 60 rows, expected a batch of 512"),
+        (["t.parquet", "--stream", "--given", "z"], "Column 'z' not found"),
+        (["t.parquet", "--stream", "--given", "a,b,k"], "expected one to model at least"),
     ],
 )
 def test_what_cannot_be_streamed_is_told_in_one_line(folder, tmp_path, words, message):
@@ -242,7 +258,7 @@ def test_a_streamed_fit_resumes_from_its_checkpoint(tmp_path):
     succeed(*words, tmp_path / "again.safetensors")
     write_table(Table(rows[1:], ("a", "b")), tmp_path / "t.parquet", overwrite=True)
     result = run(*words, tmp_path / "other.safetensors")
-    assert "is the checkpoint of another run: rows is" in only_line(result.stderr)
+    assert "is the checkpoint of another run: rows.fingerprint is" in only_line(result.stderr)
 
 
 def test_ties_in_given_columns_are_no_matter(tmp_path):

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from bnaf import SettingsError
-from bnaf.datasets.energies import ENERGIES, energy_named
 from bnaf.datasets._quadrature import square_grid
+from bnaf.datasets.energies import ENERGIES, energy_named
 
 LITERATURE = {"u1": 1.87750, "u2": 2.62532, "u3": 3.18493, "u4": 3.25393}
 every_energy = pytest.mark.parametrize("energy", ENERGIES.values(), ids=ENERGIES)

@@ -23,10 +23,10 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bnaf import SettingsError, ShapeError, TrainingSettings, load, save
-from bnaf.model.standardisation import Standardisation
+from bnaf.estimators import ConditionalFlowDensity, FlowDensity, FlowOutlierDetector
 from bnaf.estimators._fitting import spread_base, weighted_threshold
-from bnaf.estimators.density import ConditionalFlowDensity, FlowDensity, FlowOutlierDetector
 from bnaf.flows.registry import flow_name, flow_names
+from bnaf.model.standardisation import Standardisation
 
 QUICK = {"steps": 10}
 ESTIMATORS = [FlowDensity, ConditionalFlowDensity, FlowOutlierDetector]

@@ -9,10 +9,10 @@ from cases import randomise
 from scipy import stats
 
 import bnaf
-from bnaf.baselines import Planar
 from bnaf.evaluation.calibration import check_calibration
+from bnaf.flows.planar import Planar
 from bnaf.model.standardisation import Standardisation
-from bnaf.tables.reading import Table
+from bnaf.tables.table import Table
 
 
 def model_of(*names, given=(), types=None, scale=1.0):

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from bnaf import BNAF, Model, SettingsError, TableError, TrainingSettings
+from bnaf.evaluation.classical import CLASSICAL
 from bnaf.evaluation.comparison import compare_densities
-from bnaf.tables.reading import Table
-from bnaf.evaluation.classical import RIVALS
 from bnaf.evaluation.scores import Scores, score_table
+from bnaf.tables.table import Table
 
 QUICK = {"settings": TrainingSettings(steps=3), "progress": False}
 
@@ -38,14 +38,14 @@ def test_tables_are_scored_by_the_names_of_their_columns():
     torch.testing.assert_close(score_table(model, table).log_densities, expected)
 
 
-@pytest.mark.parametrize("name", RIVALS)
+@pytest.mark.parametrize("name", CLASSICAL)
 def test_rivals_integrate_to_one_in_the_units_of_the_table(name):
     table = make_table(60)
     low, high = table.rows.min(0).values - 4, table.rows.max(0).values + 4
     axes = [torch.linspace(low[i], high[i], 300, dtype=torch.float64) for i in range(2)]
     grid = Table(torch.cartesian_prod(*axes), table.columns)
     cell = math.prod((axis[1] - axis[0]).item() for axis in axes)
-    mass = RIVALS[name](table, grid, 0).scores.exp().sum().item() * cell
+    mass = CLASSICAL[name](table, grid, 0).scores.exp().sum().item() * cell
     assert mass == pytest.approx(1, abs=0.01)
 
 
@@ -54,7 +54,7 @@ def test_a_mixture_is_chosen_where_there_are_clusters():
     rows = torch.randn(400, 1, generator=generator, dtype=torch.float64)
     rows[::2] += 20
     table = Table(rows, ("a",))
-    assert RIVALS["gaussian mixture"](table, table, 0).note == "2 components"
+    assert CLASSICAL["gaussian mixture"](table, table, 0).note == "2 components"
 
 
 def test_test_rows_may_be_a_table_and_are_the_same_for_all():
@@ -63,7 +63,7 @@ def test_test_rows_may_be_a_table_and_are_the_same_for_all():
         make_table(), test=make_table(50), flows=["bnaf"], announce=names.append, **QUICK
     )
     assert (comparison.train_rows, comparison.test_rows) == (80, 50)
-    assert names == ["bnaf", *RIVALS]
+    assert names == ["bnaf", *CLASSICAL]
     assert len(comparison.entries) == 4
 
 

@@ -16,9 +16,10 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import bnaf
-from bnaf import BNAF, Model, SettingsError, StorageError, TrainingSettings, load, save, storage
+from bnaf import BNAF, Model, SettingsError, StorageError, TrainingSettings, load, save
+from bnaf.model import files
 from bnaf.model.standardisation import Standardisation
-from bnaf.tables.reading import Table
+from bnaf.tables.table import Table
 
 SMALL = {"transforms": 1, "hidden_layers": 1, "width": 2}
 RECORD = {"steps": 12, "losses": [1.5, float("inf")], "note": "é", "best": None}
@@ -56,7 +57,7 @@ def forge(source, target, change=None, tensors=None, metadata=None):
     if change is not None:
         change(header)
     text = json.dumps(header)
-    digest = storage._digest(text, tensors)
+    digest = files.digest_contents(text, tensors)
     save_file(tensors, target, {"bnaf": text, "sha256": digest, **(metadata or {})})
     return target
 
@@ -89,7 +90,7 @@ def test_models_come_back_with_all_they_know(model_file):
     with safe_open(model_file, framework="pt") as file:
         header = json.loads(file.metadata()["bnaf"])
     assert header["library"] == bnaf.__version__
-    assert header["format"] == storage.FORMAT
+    assert header["format"] == files.FORMAT
     assert header["flow"] == "bnaf"
 
 
@@ -344,10 +345,10 @@ def test_a_claim_of_large_tensors_is_refused(tmp_path):
 
 
 def test_older_formats_are_upgraded(model_file, monkeypatch):
-    monkeypatch.setattr(storage, "FORMAT", 3)
+    monkeypatch.setattr(files, "FORMAT", 3)
     with pytest.raises(StorageError, match="is of format 2, which this version"):
         load(model_file)
-    monkeypatch.setitem(storage.UPGRADES, 2, lambda header: {**header, "record": {"upgraded": 1}})
+    monkeypatch.setitem(files.UPGRADES, 2, lambda header: {**header, "record": {"upgraded": 1}})
     assert load(model_file).record == {"upgraded": 1}
 
 

@@ -16,12 +16,14 @@ from bnaf import (
     TableError,
     TrainingSettings,
 )
-from bnaf.model.standardisation import Standardisation
-from bnaf.tables.streams import ParquetStream
-from bnaf.tables.reading import Table, read_table
-from bnaf.tables.writing import write_table
 from bnaf.flows.registry import FLOWS as NAMES
 from bnaf.flows.registry import flow_name, flow_named, flow_names
+from bnaf.model._data import FitData
+from bnaf.model.standardisation import Standardisation
+from bnaf.tables.reading import read_table
+from bnaf.tables.streams import ParquetStream
+from bnaf.tables.table import Table
+from bnaf.tables.writing import write_table
 
 SCALES = Standardisation(torch.tensor([10.0, -3.0]), torch.tensor([100.0, 0.01]))
 GIVEN_SCALES = Standardisation(torch.tensor([5.0]), torch.tensor([2.0]))
@@ -160,12 +162,12 @@ def test_given_columns_are_standardised_and_have_no_jacobian(conditional_model):
         (
             lambda one, _: one.log_prob(torch.zeros(3, 2), torch.zeros(3, 1)),
             ShapeError,
-            r"has no given columns; call it without",
+            r"has no given columns; leave out given",
         ),
         (
             lambda _, two: two.log_prob(torch.zeros(3, 2)),
             ShapeError,
-            r"expects the given columns g; call it with given=",
+            r"expects the given columns g; give them with given=",
         ),
         (
             lambda _, two: two.log_prob(torch.zeros(3, 2), torch.zeros(4, 1)),
@@ -300,12 +302,59 @@ def test_a_fit_takes_any_flow_of_the_registry():
     assert flow_name(model.flow) == "glow"
 
 
-def test_a_stream_is_fitted_and_keeps_its_columns(tmp_path):
-    rows = torch.randn(4000, 2, dtype=torch.float64) * 10 + 50
-    write_table(Table(rows, ("a", "b")), tmp_path / "rows.parquet")
-    stream = ParquetStream(tmp_path / "rows.parquet", 512, standardise=True)
+@pytest.fixture(scope="module")
+def stream(tmp_path_factory):
+    """A stream of rows, some incomplete, of which the last column is to weigh the others."""
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(4000, 4, dtype=torch.float64, generator=generator) * 10 + 50
+    rows[:, 1] += rows[:, 0]
+    rows[5, 2] = torch.nan
+    path = tmp_path_factory.mktemp("stream") / "rows.parquet"
+    write_table(Table(rows, ("a", "b", "c", "d")), path)
+    return ParquetStream(path, 512, drop_missing=True, warn=False)
+
+
+def test_a_stream_is_fitted_and_keeps_its_columns(stream):
     model = fitted(stream)
-    assert model.columns == ("a", "b")
+    assert model.columns == ("a", "b", "c", "d")
     assert model.standardisation.location[0] == pytest.approx(50, abs=1)
-    with pytest.raises(SettingsError, match="standardise=True"):
-        fitted(ParquetStream(tmp_path / "rows.parquet", 512))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_stream_is_read_as_a_table_is(stream, weighted):
+    table = read_table(stream.path, drop_missing=True, warn=False)
+    weights = table.rows[:, 3].abs() if weighted else None
+    how = (["b", "a"], ["c"], 0.1, 100, weights, 3)
+    read = [FitData.read(source, *how) for source in (stream, table)]
+    assert [data.columns for data in read] == [("b", "a")] * 2
+    assert [data.given for data in read] == [("c",)] * 2
+    assert read[0].split == read[1].split
+    assert read[0].facts.worth == pytest.approx(read[1].facts.worth)
+    assert read[0].facts.valid_rows == read[1].facts.valid_rows
+    for name in ("rows", "given"):
+        ours, theirs = (getattr(data.scales, name) for data in read)
+        torch.testing.assert_close(ours.location, theirs.location)
+        torch.testing.assert_close(ours.scale, theirs.scale)
+    streamed = [*read[0].valid.all_batches()]
+    for part in ("rows", "context", *(["weights"] if weighted else [])):
+        ours = torch.cat([getattr(batch, part) for batch in streamed])
+        theirs = getattr(read[1].valid, part)
+        assert len(ours) == len(theirs) == 400
+        torch.testing.assert_close(ours.sum(0), theirs.sum(0))
+    trained = torch.cat([batch.rows for batch in read[0].train.batches(0)])
+    known = {round(value, 9) for value in read[1].train.rows[:, 0].tolist()}
+    assert {round(value, 9) for value in trained[:, 0].tolist()} <= known
+
+
+def test_a_stream_with_given_columns_weights_and_test_rows_is_fitted(stream):
+    model = fitted(
+        stream,
+        columns=["a"],
+        given=["b", "c"],
+        test=0.1,
+        weights=torch.ones(stream.rows),
+        valid=0.1,
+    )
+    assert (model.columns, model.given_columns) == (("a",), ("b", "c"))
+    assert model.record["split"]["test"] == 400
+    assert model.record["valid"] is not None

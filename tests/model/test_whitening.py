@@ -9,14 +9,13 @@ from sklearn.datasets import load_wine, make_friedman1
 from sklearn.mixture import GaussianMixture
 
 from bnaf import BNAF, Model, ShapeError, TableError, TrainingSettings
-from bnaf.model.standardisation import Standardisation
-from bnaf.tables.reading import Table
-from bnaf.model.whitening import SHRINKAGES, _score_shrinkages, whiten
-from bnaf.estimators.density import ConditionalFlowDensity, FlowDensity
+from bnaf.estimators import ConditionalFlowDensity, FlowDensity
 from bnaf.flows.registry import flow_named, flow_names
-from bnaf.training import MaximumLikelihood, Rows, fit
+from bnaf.model.standardisation import Standardisation
+from bnaf.model.whitening import SHRINKAGES, _score_shrinkages, whiten
+from bnaf.tables.table import Table
+from bnaf.training import ArrayRows, MaximumLikelihood, TableFacts, fit, resolve
 from bnaf.training.prior import Prior
-from bnaf.training.recipe import suit_table
 
 
 def correlated(count, columns, seed=0):
@@ -175,7 +174,7 @@ def test_the_prior_adds_the_gradient_of_its_formula():
 
 def test_noise_is_fresh_keeps_the_scale_and_knows_no_processes():
     rows = torch.randn(4000, 2, generator=torch.Generator().manual_seed(0))
-    source = Rows(rows, rows[:, :1], noise=0.5, seed=1)
+    source = ArrayRows(rows, rows[:, :1], noise=0.5, seed=1)
     first, second = (next(source.batches(epoch)) for epoch in (0, 1))
     assert not torch.equal(first.rows, second.rows)
     assert first.rows.var() == pytest.approx(rows.var().item(), abs=0.05)
@@ -183,17 +182,20 @@ def test_noise_is_fresh_keeps_the_scale_and_knows_no_processes():
     shares = [next(source.batches(1, rank=rank, world_size=2)) for rank in (0, 1)]
     assert torch.equal(shares[0].rows, second.rows[::2])
     assert torch.equal(shares[1].rows, second.rows[1::2])
-    assert next(source.chunks(10)).rows.tolist() == source.rows[:10].tolist()
+    assert torch.equal(next(source.all_batches()).rows, source.table.rows)
 
 
 def test_tables_are_suited_where_settings_are_open():
-    chosen = suit_table(TrainingSettings(pull=3.0), 256, 4, whole=True)
-    assert (chosen.pull, chosen.noise) == (3.0, 0.125)
-    chosen = suit_table(TrainingSettings(), 256, 4, whole=False)
-    assert (chosen.pull, chosen.noise) == (1.0, None)
-    assert suit_table(TrainingSettings(), 5001, 4, whole=False) == TrainingSettings()
-    paper = suit_table(TrainingSettings.paper(), 100, 2, whole=True)
-    assert paper == TrainingSettings.paper()
+    def suit(settings, rows, *, white):
+        facts = TableFacts(rows=rows, columns=4, worth=rows, standardised=True, white=white)
+        chosen = resolve(settings, facts, BNAF)
+        return chosen.pull, chosen.noise
+
+    assert suit(TrainingSettings(pull=3.0), 256, white=True) == (3.0, 0.125)
+    assert suit(TrainingSettings(), 256, white=False) == (1.0, 0.0)
+    assert suit(TrainingSettings(batch=64), 256, white=True) == (1.0, 0.0)
+    assert suit(TrainingSettings(), 5001, white=False) == (0.0, 0.0)
+    assert suit(TrainingSettings.paper(), 100, white=True) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize("name", flow_names())

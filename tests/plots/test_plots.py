@@ -12,10 +12,10 @@ from scipy.stats import norm
 
 import bnaf
 from bnaf import plots
-from bnaf.baselines import Planar
 from bnaf.evaluation.calibration import Calibration, check_calibration
+from bnaf.flows.planar import Planar
 from bnaf.model.standardisation import Standardisation
-from bnaf.tables.reading import Table
+from bnaf.tables.table import Table
 
 NAMES = ("a", "b", "c")
 

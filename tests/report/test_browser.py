@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import bnaf
-from bnaf.tables.reading import Table
 from bnaf.report import assess, write_report
+from bnaf.tables.table import Table
 
 pytestmark = pytest.mark.browser
 

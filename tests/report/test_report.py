@@ -13,12 +13,12 @@ import pytest
 import torch
 
 import bnaf
-from bnaf.tables.splits import RowSplit
-from bnaf.tables.reading import Table
 from bnaf.report import assess, render_report, write_report
 from bnaf.report.care import find_care
 from bnaf.report.page import _standing_row
 from bnaf.report.words import say_gain, say_rows
+from bnaf.tables.splits import RowSplit
+from bnaf.tables.table import Table
 
 HOSTILE = ('<script>alert(1)</script>"', "$x & 'y'\x00\n", "onload=</title><b>")
 WHEN = datetime(2020, 1, 2)
@@ -78,7 +78,7 @@ class Tags(HTMLParser):
 def test_a_split_is_found_again(model, table):
     split = RowSplit.from_dict(json.loads(json.dumps(model.record["split"])))
     assert (split.rows, split.valid, split.test, split.seed) == (400, 40, 80, 3)
-    train, valid, test = split.indices()
+    train, valid, test = split.sets()
     assert sorted(torch.cat([train, valid, test]).tolist()) == list(range(400))
     torch.testing.assert_close(model.standardisation.location, table.rows[train].mean(0))
 
@@ -103,7 +103,7 @@ def test_facts_that_are_no_split_are_refused(model, change):
 def test_the_test_rows_of_a_fit_are_never_seen(table):
     rows = table.rows.clone()
     first = fit(table, test=0.2)
-    _, _, test = RowSplit.from_dict(first.record["split"]).indices()
+    _, _, test = RowSplit.from_dict(first.record["split"]).sets()
     rows[test] = 1e6
     second = fit(Table(rows, table.columns), test=0.2)
     torch.testing.assert_close(first.flow.state_dict(), second.flow.state_dict(), rtol=0, atol=0)
@@ -137,7 +137,7 @@ def test_new_rows_are_what_a_model_is_judged_by(model, table):
 
 
 def test_standings_are_means_with_standard_errors(found, model, table):
-    _, _, test = RowSplit.from_dict(model.record["split"]).indices()
+    _, _, test = RowSplit.from_dict(model.record["split"]).sets()
     scores = model.log_prob(table.take(test))
     mean, error = found.standing.model
     assert mean == pytest.approx(scores.mean().item())
@@ -145,7 +145,7 @@ def test_standings_are_means_with_standard_errors(found, model, table):
 
 
 def test_the_baseline_is_the_gaussian_of_the_training_rows(found, model, table):
-    train, _, test = RowSplit.from_dict(model.record["split"]).indices()
+    train, _, test = RowSplit.from_dict(model.record["split"]).sets()
     rows = table.rows[train]
     law = torch.distributions.MultivariateNormal(rows.mean(0), rows.T.cov(correction=0))
     expected = law.log_prob(table.rows[test])
@@ -158,7 +158,7 @@ def test_the_baseline_is_the_gaussian_of_the_training_rows(found, model, table):
 def test_the_baseline_of_a_conditional_model_is_a_linear_regression(table):
     model = fit(table, given=["a"], test=0.5)
     found = assess(model, table)
-    train, _, test = RowSplit.from_dict(model.record["split"]).indices()
+    train, _, test = RowSplit.from_dict(model.record["split"]).sets()
     inputs = torch.cat([torch.ones(400, 1), table.rows[:, :1]], 1).double()
     slopes = torch.linalg.lstsq(inputs[train], table.rows[train, 1:]).solution
     noise = table.rows[:, 1:] - inputs @ slopes

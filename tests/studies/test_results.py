@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from bnaf import BNAF
-from bnaf.training import recommend
 
-REPORT = Path(__file__).parent.parent / "results" / "quality.json"
+REPORT = Path(__file__).parents[2] / "results" / "quality.json"
 FEATURES = {"protein": 10, "POWER": 6, "MINIBOONE": 43, "BSDS300": 63}
 SEEDS = {"protein": 3, "MINIBOONE": 5}
 OTHERS = ("bnaf paper", "NSF 0.001", "NSF 0.005", "MAF 0.001", "MAF 0.005")
@@ -33,7 +32,7 @@ def test_every_run_is_there_and_none_failed(table):
 @pytest.mark.parametrize("table", FEATURES)
 def test_the_recipe_is_that_of_today(table):
     features = FEATURES[table]
-    flow = BNAF(features, **recommend(10_000, features).flow_settings)  # as of any large table
+    flow = BNAF(features, **BNAF.sizes_for(features, small=False))  # as of any large table
     assert {r["weights"] for r in runs_of(table, "bnaf")} == {flow.parameter_count}
 
 

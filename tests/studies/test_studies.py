@@ -12,18 +12,19 @@ from time import monotonic, sleep
 
 import pytest
 import torch
-from test_cli import run as run_command
-from test_cli import succeed
+from commands import run as run_command
+from commands import succeed
 
 import bnaf
 from bnaf import BNAF, SettingsError, StorageError, TrainingSettings
-from bnaf.baselines import Glow, Planar
-from bnaf.datasets.energies import energy_named
 from bnaf.datasets._quadrature import square_grid
+from bnaf.datasets.energies import energy_named
 from bnaf.datasets.toy import toy_named
-from bnaf.studies.panels import draw_study
+from bnaf.flows.glow import Glow
+from bnaf.flows.planar import Planar
 from bnaf.studies.ledger import Ledger
-from bnaf.studies.plans import Run, experiment_names, plan_runs, read_experiment
+from bnaf.studies.panels import draw_study
+from bnaf.studies.plans import Trial, experiment_names, plan_trials, read_experiment
 from bnaf.studies.reproduction import reproduce
 from bnaf.studies.running import STUDIES, carry_out, flow_file
 from bnaf.studies.tables import summarise, write_markdown
@@ -33,12 +34,12 @@ EXPERIMENTS = [(study, name) for study in STUDIES for name in experiment_names(s
 QUICK = {"steps": 3, "test_rows": 500, "quiet": True, "workers": 1}
 
 
-RESULTS = Path(__file__).parent.parent / "results"
+RESULTS = Path(__file__).parents[2] / "results"
 
 
 def make_run(study, name, flow, seed=0, **options):
     experiment = read_experiment(study, name)
-    return Run(experiment, experiment.variants[flow], seed, **options)
+    return Trial(experiment, experiment.variants[flow], seed, **options)
 
 
 @pytest.fixture(params=EXPERIMENTS, ids="-".join)
@@ -64,7 +65,7 @@ def test_the_studies_are_those_of_the_paper():
 
 
 def test_the_settings_of_the_paper_are_the_published_network_and_training(experiment):
-    run = Run(experiment, experiment.variants["bnaf-paper"], 0)
+    run = Trial(experiment, experiment.variants["bnaf-paper"], 0)
     toy = experiment.study == "toy"
     published = BNAF.paper(
         2,
@@ -80,7 +81,7 @@ def test_the_settings_of_the_paper_are_the_published_network_and_training(experi
 
 def test_every_departure_of_our_recipe_has_a_reason(experiment):
     ours, paper = (experiment.variants[name] for name in ("bnaf", "bnaf-paper"))
-    runs = [Run(experiment, variant, 0) for variant in (ours, paper)]
+    runs = [Trial(experiment, variant, 0) for variant in (ours, paper)]
     flows = [run.build().settings for run in runs]
     trainings = [run.training.as_dict() for run in runs]
     departures = {
@@ -113,7 +114,7 @@ def test_the_recipes_of_a_study_are_the_same_for_all_names():
 
 def test_every_run_takes_as_many_steps_as_the_paper(experiment):
     for variant in experiment.variants.values():
-        assert Run(experiment, variant, 0).training.steps == 20_000
+        assert Trial(experiment, variant, 0).training.steps == 20_000
 
 
 def test_a_seed_decides_the_initial_weights_and_leaves_torch_alone():
@@ -130,7 +131,7 @@ def test_a_seed_decides_the_initial_weights_and_leaves_torch_alone():
 
 def test_runs_come_seed_by_seed():
     experiment = read_experiment("toy", "8gaussians")
-    runs = [(run.variant.name, run.seed) for run in plan_runs([experiment])]
+    runs = [(run.variant.name, run.seed) for run in plan_trials([experiment])]
     firsts = [(name, 0) for name in experiment.variants]
     assert runs[: len(firsts)] == firsts
     assert runs[len(firsts) :] == [(n, s) for s in (1, 2) for n in ("bnaf-paper", "bnaf")]
@@ -141,7 +142,7 @@ def test_names_and_flows_that_do_not_exist_are_refused():
         read_experiment("toy", "moons")
     experiment = read_experiment("energy", "u1")
     with pytest.raises(SettingsError, match=r"flow must be one of planar, .* got 'glow'"):
-        plan_runs([experiment], flows=["glow"])
+        plan_trials([experiment], flows=["glow"])
 
 
 def test_the_excess_of_toy_data_is_the_nll_above_the_entropy():
@@ -310,7 +311,7 @@ def test_workers_write_their_checkpoints_when_the_command_is_killed(tmp_path):
 
 def test_a_summary_is_the_mean_and_deviation_over_seeds():
     experiment = read_experiment("toy", "8gaussians")
-    runs = [Run(experiment, experiment.variants["bnaf"], seed) for seed in (0, 1, 2)]
+    runs = [Trial(experiment, experiment.variants["bnaf"], seed) for seed in (0, 1, 2)]
     excesses = [0.01, 0.02, 0.06]
     records = [
         {
@@ -336,7 +337,7 @@ def test_the_table_of_energies_has_the_mass_of_each_mode_beside_the_true_one(qui
 
 
 def test_a_figure_shows_the_truth_and_every_flow_with_its_number(quick):
-    runs = plan_runs([read_experiment("energy", "u1")], seeds=[0], steps=3, test_rows=500)
+    runs = plan_trials([read_experiment("energy", "u1")], seeds=[0], steps=3, test_rows=500)
     ledger = Ledger(quick / "energy.json")
     panels = [(run, ledger.records[run.stem], flow_file(run, quick / "runs")) for run in runs]
     figure = draw_study(STUDIES["energy"], panels)
@@ -360,7 +361,7 @@ def test_figures_are_small(quick):
 
 @pytest.mark.parametrize("study", STUDIES)
 def test_the_results_kept_are_those_of_the_settings_and_reach_the_targets(study):
-    runs = plan_runs([read_experiment(study, name) for name in experiment_names(study)])
+    runs = plan_trials([read_experiment(study, name) for name in experiment_names(study)])
     records = Ledger(RESULTS / f"{study}.json").records
     assert records.keys() == {run.stem for run in runs}
     summaries = summarise(STUDIES[study], [(run, records[run.stem]) for run in runs])

@@ -21,6 +21,7 @@ import torch
 import bnaf
 import bnaf.training._run.job
 from bnaf.tables.streams import ParquetStream
+from bnaf.training import Batch, BatchSource
 from bnaf.training._run.checkpoints import read_checkpoint
 
 STEPS = 400
@@ -51,7 +52,7 @@ def resumable(folder: Path, schedule: str) -> None:
     source = rows[:1300]
     if schedule == "stream":
         place = folder.parent / "rows.parquet"
-        how = {"buffer_rows": 200, "dequantise": ["b"], "standardise": True, "warn": False}
+        how = {"buffer_rows": 200, "dequantise": ["b"], "warn": False}
         source = ParquetStream(place, 64, **how)
     record = bnaf.fit(
         flow,
@@ -128,7 +129,7 @@ def kill(folder: Path, schedule: str, seed: int) -> None:
     print(json.dumps(report))
 
 
-class OddStream:
+class OddStream(BatchSource):
     """Batches of which one has a missing value, in the share of the second process.
 
     Where there are two processes, the second or their parent gets a signal to end in the middle
@@ -148,7 +149,7 @@ class OddStream:
                     os.kill(os.getppid(), signal.SIGINT)
                 else:
                     os.kill(os.getpid(), signal.SIGTERM)
-            yield rows[rank::world_size]
+            yield Batch(rows[rank::world_size])
 
     def batch_count(self, world_size=1):
         return len(self.rows) // 32
@@ -163,7 +164,7 @@ def train_together(folder: Path, name: str, settings: dict, *, stop_at: int | No
     elif name.startswith("lone"):  # the last batch has a row for one process alone
         source = [rows[:40], rows[40:99], rows[99:100]]
     elif name.startswith("parquet"):
-        source = ParquetStream(folder / "rows.parquet", 20, standardise=True, warn=False)
+        source = ParquetStream(folder / "rows.parquet", 20, warn=False)
     else:
         weights, batch = 0.5 + rows[:300, 0].abs(), 33
     record = bnaf.fit(

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bnaf import BNAF, SettingsError, ShapeError, TableError, fit
-from bnaf.training import BaseDraws, Batch, BatchSource, FreshRows, Rows, Stream
+from bnaf.training import ArrayRows, Batch, BatchSource, FreshRows, StreamRows, base_draws
 from bnaf.training._inputs import as_rows, as_weights
 
 
@@ -21,27 +21,30 @@ def rows():
 
 
 def test_an_epoch_takes_each_row_once_in_an_order_of_its_own(rows):
-    source = Rows(rows, batch=5, seed=1)
+    source = ArrayRows(rows, batch=5, seed=1)
     first, second = numbers(source, 0), numbers(source, 1)
     assert sorted(chain(*first)) == sorted(chain(*second)) == rows[:, 0].tolist()
     assert first != second
-    assert first == numbers(Rows(rows, batch=5, seed=1), 0)
-    assert first != numbers(Rows(rows, batch=5, seed=2), 0)
+    assert first == numbers(ArrayRows(rows, batch=5, seed=1), 0)
+    assert first != numbers(ArrayRows(rows, batch=5, seed=2), 0)
 
 
 def test_batches_are_of_equal_size(rows):
-    source = Rows(rows, batch=4)
+    source = ArrayRows(rows, batch=4)
     assert [len(batch) for batch in numbers(source, 0)] == [3, 3, 3]
     assert source.batch_count() == 3
 
 
 def test_a_position_is_all_it_takes_to_resume(rows):
-    for source in (Rows(rows, batch=3), FreshRows(lambda n, g: torch.randn(n, 1, generator=g))):
+    for source in (
+        ArrayRows(rows, batch=3),
+        FreshRows(lambda n, g: torch.randn(n, 1, generator=g)),
+    ):
         assert numbers(source, 4, start=2) == numbers(source, 4)[2:]
 
 
 def test_processes_share_each_batch(rows):
-    source = Rows(rows, weights=rows[:, 0] + 1, batch=5)
+    source = ArrayRows(rows, weights=rows[:, 0] + 1, batch=5)
     whole = list(source.batches(3))
     shares = [list(source.batches(3, rank=rank, world_size=2)) for rank in (0, 1)]
     for batch, one, two in zip(whole, *shares, strict=True):
@@ -55,39 +58,49 @@ def test_processes_share_each_batch(rows):
 def test_a_batch_of_all_rows_does_not_depend_on_their_order(rows):
     order = torch.randperm(10)
     context = rows.sin()
-    one = next(Rows(rows, context).batches(0))
-    two = next(Rows(rows[order], context[order]).batches(0))
+    one = next(ArrayRows(rows, context).batches(0))
+    two = next(ArrayRows(rows[order], context[order]).batches(0))
     assert torch.equal(one.rows, two.rows)
     assert torch.equal(one.context, two.context)
     assert torch.equal(two.context, two.rows.sin())
 
 
-def test_chunks_cover_all_rows(rows):
+def test_all_rows_are_evaluated_once_whatever_the_batch():
+    rows = torch.arange(10_001.0).unsqueeze(1)
+    source = ArrayRows(rows, batch=4000)
     shares = [
         batch.rows[:, 0].tolist()
         for rank in (0, 1)
-        for batch in Rows(rows, batch=5).chunks(4, rank=rank, world_size=2)
+        for batch in source.all_batches(rank=rank, world_size=2)
     ]
+    assert len(shares) > 2
     assert sorted(chain(*shares)) == rows[:, 0].tolist()
+
+
+def test_whatever_a_batch_holds_goes_with_its_rows(rows):
+    source = ArrayRows(rows, batch=4, more={"code": torch.arange(10)})
+    for batch in source.batches(2, rank=1, world_size=2):
+        assert batch.more["code"].tolist() == batch.rows[:, 0].tolist()
+        assert batch.to(torch.zeros(1, dtype=torch.float64)).more["code"].dtype == torch.int64
 
 
 def test_draws_leave_torchs_generator_alone():
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    batch = next(BaseDraws(3, batch=7, seed=2).batches(0))
+    batch = next(base_draws(3, batch=7, seed=2).batches(0))
     assert batch.rows.shape == (7, 3)
     assert torch.equal(torch.get_rng_state(), before)
-    assert not torch.equal(batch.rows, next(BaseDraws(3, batch=7, seed=3).batches(0)).rows)
+    assert not torch.equal(batch.rows, next(base_draws(3, batch=7, seed=3).batches(0)).rows)
 
 
 def test_sources_are_what_the_loop_asks_for(rows):
-    for source in (Rows(rows), BaseDraws(2), Stream([rows])):
+    for source in (ArrayRows(rows), base_draws(2), StreamRows([rows])):
         assert isinstance(source, BatchSource)
     assert not isinstance([rows], BatchSource)
 
 
 def test_a_stream_shares_its_batches(rows):
-    source = Stream([rows[:5], Batch(rows[5:], context=rows[5:])])
+    source = StreamRows([rows[:5], Batch(rows[5:], context=rows[5:])])
     assert numbers(source, 0, rank=1, world_size=2) == [[1, 3], [6, 8]]
     assert numbers(source, 0, start=1) == [[5, 6, 7, 8, 9]]
     assert source.batch_count() == 2
@@ -103,7 +116,7 @@ def test_a_stream_that_knows_epochs_and_processes_is_left_to_itself(rows):
         def __iter__(self):
             yield rows + 100 * self.epoch
 
-    source = Stream(Sharded())
+    source = StreamRows(Sharded())
     assert numbers(source, 3, rank=1, world_size=2) == [(rows[:, 0] + 300).tolist()]
     with pytest.raises(SettingsError, match=r"process 0 of 1, got one with rank=1 and world_s"):
         next(source.batches(0))
@@ -130,7 +143,7 @@ LIKE = torch.zeros(1)
         (lambda: as_weights([1, 2], 3, LIKE, "weights"), ShapeError, r"shape \(3,\).*\(2,\)"),
         (lambda: as_weights([1, -2], 2, LIKE, "weights"), SettingsError, r"from -2.0 to 1.0"),
         (lambda: as_weights([0, 0], 2, LIKE, "weights"), SettingsError, r"some positive"),
-        (lambda: Stream(iter([LIKE])), SettingsError, r"one-way list_iterator"),
+        (lambda: StreamRows(iter([LIKE])), SettingsError, r"one-way list_iterator"),
         (lambda: fit(BNAF(2)), SettingsError, r"rows must be given for .* MaximumLikelihood"),
         (lambda: fit(BNAF(2), 3), SettingsError, r"a stream of batches, got int"),
         (

@@ -13,7 +13,7 @@ from bnaf import (
     TrainingError,
     TrainingSettings,
 )
-from bnaf.tables.reading import Table
+from bnaf.tables.table import Table
 from bnaf.training import FreshRows, MaximumLikelihood
 
 
@@ -24,8 +24,8 @@ class Spiked(MaximumLikelihood):
         super().__init__(flow)
         self.spikes, self.calls = spikes, 0
 
-    def losses(self, rows, context):
-        losses = super().losses(rows, context)
+    def losses(self, batch):
+        losses = super().losses(batch)
         self.calls += 1
         spike = self.spikes.get(self.calls)
         if spike == "gradient":
@@ -118,7 +118,7 @@ def test_a_checkpoint_that_cannot_be_written_is_told_before_the_work(tmp_path):
     objective = Spiked(flow, {})
     for path, message in (
         (tmp_path / "file" / "run.ckpt", r"run.ckpt cannot be written: .*; check its folder"),
-        (tmp_path, r"must be a file, got a folder"),
+        (tmp_path, r"is a folder, expected a file"),
     ):
         with pytest.raises(StorageError, match=message):
             quietly(flow, banana(100), objective=objective, checkpoint=path)
@@ -132,12 +132,12 @@ class Unplugged(MaximumLikelihood):
         super().__init__(flow)
         self.folder, self.calls = folder, 0
 
-    def losses(self, rows, context):
+    def losses(self, batch):
         self.calls += 1
         if self.calls == 5:
             shutil.rmtree(self.folder)
             self.folder.write_text("")
-        return super().losses(rows, context)
+        return super().losses(batch)
 
 
 def test_a_run_outlives_the_disk_of_its_checkpoint(tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-RUNS = Path(__file__).with_name("training_runs.py")
+RUNS = Path(__file__).with_name("runs.py")
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT")
 
 
@@ -38,10 +38,15 @@ def together(tmp_path_factory):
 
 
 def assert_close(one, two):
+    """Compare what two runs came to: sums in another order differ by rounding, which steps grow.
+
+    A row that was lost, counted twice or weighed wrongly moves the weights by a thousandth and
+    more after fifty steps; rounding in float64 by far less than a millionth of a millionth each.
+    """
     ours, theirs = (torch.tensor(x["weights"], dtype=torch.float64) for x in (one, two))
-    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=0.0)
-    assert one["valid"] == pytest.approx(two["valid"], rel=1e-10)
-    assert one["loss"] == pytest.approx(two["loss"], rel=1e-10)
+    assert (ours - theirs).norm() <= 1e-7 * theirs.norm()
+    assert one["valid"] == pytest.approx(two["valid"], rel=1e-7, abs=1e-7)
+    assert one["loss"] == pytest.approx(two["loss"], rel=1e-7, abs=1e-7)
 
 
 def test_two_processes_agree_with_one(together):

@@ -3,13 +3,14 @@
 import math
 from contextlib import suppress
 
+import numpy as np
 import pytest
 import torch
 
-from bnaf import SettingsError, TrainingSettings
+from bnaf import BNAF, SettingsError, TrainingSettings
 from bnaf.training._run.averaging import WeightAverage
-from bnaf.training.recipe import choose_budget, choose_interval, choose_steps, recommend
 from bnaf.training._run.schedule import Budget, Moment, Plateau, cosine, warm_up
+from bnaf.training.recipe import TableFacts, choose_interval, choose_steps, resolve
 
 
 @pytest.mark.parametrize(
@@ -181,29 +182,61 @@ def test_the_average_is_applied_for_a_while_only():
 
 
 def test_sizes_follow_the_table():
-    assert recommend(100, 2).batch == 100
-    assert recommend(1_000_000, 6).batch == 512
-    assert recommend(1_000_000, 6).width == 20
-    assert [recommend(30_000, features).width for features in (43, 63)] == [6, 5]
+    assert BNAF.sizes_for(6, small=False)["width"] == 20
+    assert [BNAF.sizes_for(features, small=False)["width"] for features in (43, 63)] == [6, 5]
+    assert BNAF.sizes_for(6, small=True) == {"transforms": 2, "hidden_layers": 1, "width": 10}
+
+
+def facts(rows, **more):
+    return TableFacts(rows=rows, columns=6, worth=rows, **more)
+
+
+def test_what_is_open_is_filled_in_and_what_is_chosen_stays():
+    found = resolve(TrainingSettings(), facts(100), BNAF)
+    assert (found.batch, found.steps, found.learning_rate) == (100, 300, 0.05)
+    found = resolve(TrainingSettings(), facts(1_000_000), BNAF)
+    assert (found.batch, found.steps, found.evaluate_every) == (512, 20_000, 500)
+    assert all(getattr(found, name) is not None for name in ("pull", "noise"))
+    chosen = TrainingSettings(
+        batch=7, learning_rate=0.1, pull=2.0, noise=0.3, seconds=1.0, evaluate_every=3
+    )
+    assert resolve(chosen, facts(1_000_000), BNAF) == chosen
+
+
+def test_settings_that_are_resolved_stay_as_they_are():
+    once = resolve(TrainingSettings(), facts(300, standardised=True, white=True), BNAF)
+    assert resolve(once, TableFacts(rows=300, columns=6), BNAF) == once
+
+
+def test_a_source_of_its_own_keeps_its_batches():
+    found = resolve(TrainingSettings(), TableFacts(batch=64, batches=100), BNAF)
+    assert (found.batch, found.steps, found.evaluate_every) == (None, 20_000, 100)
+    assert resolve(TrainingSettings(), TableFacts(), BNAF).evaluate_every is None
+
+
+def test_runs_without_a_budget_get_one():
     choices = [(15, 15), (400, 400), (5_000, 512), (60_000, 512), (10**6, 512)]
     assert [choose_steps(*sizes) for sizes in choices] == [300, 300, 2_000, 11_800, 20_000]
-    with pytest.raises(SettingsError, match="at least 1, got 0 rows and 3 features"):
-        recommend(0, 3)
+
+
+@pytest.mark.parametrize("name", ["steps", "batch", "seed"])
+@pytest.mark.parametrize("number", [np.int64(3), np.uint8(3), np.array(3), torch.tensor(3)])
+def test_whatever_numpy_takes_for_a_whole_number_is_one(name, number):
+    settings = TrainingSettings(**{name: number})
+    assert getattr(settings, name) == 3
+    assert type(getattr(settings, name)) is int
 
 
 def test_budgets_turn_epochs_into_steps():
-    assert choose_budget(TrainingSettings(epochs=3), 10, 999).steps == 30
-    assert choose_budget(TrainingSettings(epochs=3, steps=20), 10, 999).steps == 20
-    assert choose_budget(TrainingSettings(epochs=3), None, 999) == Budget(epochs=3)
-    assert choose_budget(TrainingSettings(seconds=3.0), 10, 999) == Budget(seconds=3.0)
-    assert choose_budget(TrainingSettings(), 10, 999) == Budget(steps=999)
+    assert Budget.of(TrainingSettings(epochs=3), 10).steps == 30
+    assert Budget.of(TrainingSettings(epochs=3, steps=20), 10).steps == 20
+    assert Budget.of(TrainingSettings(epochs=3), None) == Budget(epochs=3)
+    assert Budget.of(TrainingSettings(seconds=3.0), 10) == Budget(seconds=3.0)
+    assert Budget.of(TrainingSettings(steps=999), 10) == Budget(steps=999)
 
 
 def test_evaluations_cost_little():
-    settings = TrainingSettings()
-    assert choose_interval(settings, 58, 512, 3_000) == 58
-    assert choose_interval(settings, 4_000, 512, 1_000) == 500
-    assert choose_interval(settings, 4_000, 512, 184_000) == 2516
-    assert choose_interval(settings, None, 512, 184_000) is None
-    assert choose_interval(TrainingSettings.paper(), 4_000, 512, 184_000) == 4_000
-    assert choose_interval(TrainingSettings(evaluate_every=3), 4_000, 512, None) == 3
+    assert choose_interval("cosine", 58, 512, 3_000) == 58
+    assert choose_interval("cosine", 4_000, 512, 1_000) == 500
+    assert choose_interval("cosine", 4_000, 512, 184_000) == 2516
+    assert choose_interval("plateau", 4_000, 512, 184_000) == 4_000

@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from bnaf._torch import batched, differentiable_gradient, traced
 from bnaf.errors import SettingsError
-from bnaf.block.tensors import batched, differentiable_gradient, traced
 
 Units = Float[Tensor, "features width rows"]
 Shift = Float[Tensor, "features 1 rows"]

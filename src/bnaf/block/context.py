@@ -8,9 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from bnaf.block.propagation import Modulation
-
-LOG_SCALE_LIMIT = 3.0
+from bnaf.block.weights import Contexts, Modulation
+from bnaf.laws.affine import bounded
 
 
 class Conditioner(nn.Module):
@@ -84,9 +83,7 @@ class Conditioner(nn.Module):
         )
         return pieces[::3]
 
-    def forward(
-        self, context: Float[Tensor, "*batch context_features"]
-    ) -> tuple[tuple[Modulation, ...], ...]:
+    def forward(self, context: Float[Tensor, "*batch context_features"]) -> Contexts:
         """Return, for each network, what the context does to its layers."""
         rows = self.prediction(self.hidden(context)).reshape(-1, self.prediction_count).t()
         modulations = []
@@ -94,14 +91,10 @@ class Conditioner(nn.Module):
             pieces = part.split(self.sizes)
             modulations.append(
                 tuple(
-                    Modulation(bias, _positive(row_scale), _positive(column_scale))
+                    Modulation(bias, bounded(row_scale).exp(), bounded(column_scale).exp())
                     for bias, row_scale, column_scale in zip(
                         pieces[0::3], pieces[1::3], pieces[2::3], strict=True
                     )
                 )
             )
         return tuple(modulations)
-
-
-def _positive(raw: Float[Tensor, "units rows"]) -> Float[Tensor, "units rows"]:
-    return (LOG_SCALE_LIMIT * (raw / LOG_SCALE_LIMIT).tanh()).exp()

@@ -12,20 +12,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from bnaf.block.activations import Activation
-from bnaf.errors import InversionError
-from bnaf.block.layers import NetworkWeights
-from bnaf.block.tensors import diagonal_blocks
-from bnaf.block.propagation import Modulation
-
-MAX_ITERATIONS = 200
-Columns = Float[Tensor, "1 rows"]
-
-
-class Residual(NamedTuple):
-    """The map ``share * f(x) + carry * x`` around a network f."""
-
-    share: float | Tensor
-    carry: float | Tensor
+from bnaf.block.tensors import diagonal_blocks, reorder
+from bnaf.block.weights import Modulation, Networks, NetworkWeights, Residual
+from bnaf.laws.roots import Targets, solve_increasing
 
 
 class FeatureNetwork(NamedTuple):
@@ -69,14 +58,14 @@ class FeatureNetwork(NamedTuple):
         slope = block * slope if block.shape[1] == 1 else block @ slope
         return slope * self.row_scales[index] if self.row_scales is not None else slope
 
-    def hidden(self, x: Columns) -> list[Float[Tensor, "_ rows"]]:
+    def hidden(self, x: Targets) -> list[Float[Tensor, "_ rows"]]:
         """Return what every layer takes in, x first."""
         inputs = [x]
         for index in range(len(self.blocks) - 1):
             inputs.append(self.activation.value(self.layer(index, inputs[-1])))
         return inputs
 
-    def value_and_slope(self, x: Columns) -> tuple[Columns, Columns]:
+    def value_and_slope(self, x: Targets) -> tuple[Targets, Targets]:
         """Return the feature's output and its derivative."""
         inner, slope = x, torch.ones_like(x)
         last = len(self.blocks) - 1
@@ -89,7 +78,7 @@ class FeatureNetwork(NamedTuple):
         share, carry = self.residual
         return share * h + carry * x, share * slope + carry
 
-    def range(self) -> tuple[Columns, Columns] | None:
+    def range(self) -> tuple[Targets, Targets] | None:
         """Return the ends of the feature's range, or ``None`` where it is the whole line."""
         onto = not isinstance(self.residual.carry, float) or self.residual.carry > 0
         if onto or not self.activation.bounded or len(self.blocks) == 1:
@@ -156,7 +145,7 @@ class Sweep:
             residual=self.residual,
         )
 
-    def settle(self, feature: int, network: FeatureNetwork, x: Columns) -> None:
+    def settle(self, feature: int, network: FeatureNetwork, x: Targets) -> None:
         """Fix the value of one feature."""
         for layer, units in enumerate(network.hidden(x)):
             self.inputs[layer][self.columns(layer, feature)] = units
@@ -197,6 +186,24 @@ class Sweep:
 
 
 @torch.no_grad()
+def solve(
+    networks: Networks, y: Float[Tensor, "features rows"]
+) -> tuple[Float[Tensor, "features rows"], Bool[Tensor, " rows"]]:
+    """Return pre-images under a stack of networks, and which rows have one."""
+    weights, _, contexts = networks.numbers
+    inside = y.isfinite().all(0)
+    for index, network in reversed([*enumerate(weights.networks(networks.blocks))]):
+        context = None if contexts is None else contexts[index]
+        y, found = solve_network(
+            network, networks.activation, y, networks.residual(index), context
+        )
+        inside = inside & found
+        if index and networks.orders is not None:
+            y = reorder(y, networks.orders[index - 1].argsort())
+    return y, inside
+
+
+@torch.no_grad()
 def solve_network(
     weights: NetworkWeights,
     activation: Activation,
@@ -218,26 +225,26 @@ def solve_network(
             target = torch.where(inside, target, (ends[0] + ends[1]) / 2)
         else:
             target = torch.where(inside, target, 0.0)
-        x[feature : feature + 1] = solve_feature(network, target)
+        x[feature : feature + 1] = solve_increasing(network, target)
         sweep.settle(feature, network, x[feature : feature + 1])
     return x, inside
 
 
 @torch.no_grad()
 def solve_transposed(
-    weights: NetworkWeights,
-    activation: Activation,
+    networks: Networks,
     x: Float[Tensor, "features rows"],
     grad: Float[Tensor, "features rows"],
-    residual: Residual,
-    context: tuple[Modulation, ...] | None = None,
 ) -> Float[Tensor, "features rows"]:
-    r"""Return w with :math:`J^\top w = g`, J the Jacobian at x, without forming J.
+    r"""Return w with :math:`J^\top w = g`, J the Jacobian of one network at x, without forming J.
 
     The last feature of w is known at once. Going down, each feature sends its cotangents to the
     units of those before it, and w follows from what has arrived: one backward pass in all.
     """
-    sweep = Sweep(weights, activation, residual, context, x.shape[1])
+    (weights,) = networks.numbers.weights.networks(networks.blocks)
+    contexts, residual = networks.numbers.contexts, networks.residual(0)
+    context = None if contexts is None else contexts[0]
+    sweep = Sweep(weights, networks.activation, residual, context, x.shape[1])
     slopes = sweep.fill(x)
     arrived = [torch.zeros_like(inputs) for inputs in sweep.inputs]
     solution = torch.empty_like(x)
@@ -263,71 +270,3 @@ def solve_transposed(
         for layer, (from_above, of_unit) in enumerate(zip(received[::-1], own[::-1], strict=True)):
             sweep.send_down(layer, feature, from_above + found * of_unit, arrived[layer])
     return solution
-
-
-def solve_feature(network: FeatureNetwork, target: Columns) -> Columns:
-    """Return the root of an increasing function of one unknown per row: Newton within a bracket.
-
-    Each row has a bracket of its own, open until a point on either side is seen. A Newton step
-    that leaves it, or that has not halved the error, gives way to bisection or, where the bracket
-    is open, to a step twice as long as the last.
-    """
-    tolerance = 1e-6 if target.dtype == torch.float32 else 1e-13
-    solution = torch.empty_like(target)
-    rows = torch.arange(target.shape[1], device=target.device)
-    x = target.clone()
-    low, high = torch.full_like(x, -torch.inf), torch.full_like(x, torch.inf)
-    reach = torch.ones_like(x)
-    previous = torch.full_like(x, torch.inf)
-    for _ in range(MAX_ITERATIONS if target.numel() else 0):
-        value, slope = network.value_and_slope(x)
-        error = value - target
-        low = torch.where(error < 0, x, low)
-        high = torch.where(error > 0, x, high)
-        newton = x - error / slope
-        slow = error.abs() > 0.5 * previous
-        previous = error.abs()
-        step = torch.where(error < 0, reach, -reach)
-        open_end = torch.where(error < 0, high, low).isinf()
-        beyond = (newton - x).abs() > reach
-        proposal = torch.where(open_end & (beyond | ~newton.isfinite()), x + step, newton)
-        outside = ~((proposal > low) & (proposal < high)) | (slow & ~open_end)
-        middle = low + (high - low) / 2
-        proposal = torch.where(outside & ~open_end, middle, proposal)
-        reach = torch.where(open_end, 2 * reach, reach)
-        spacing = torch.finfo(x.dtype).eps * x.abs().clamp(min=torch.finfo(x.dtype).tiny)
-        done = (error.abs() <= tolerance * target.abs().clamp(min=1)) | (high - low <= 2 * spacing)
-        done |= (proposal - x).abs() <= spacing
-        if done.any():
-            finished = done.squeeze(0)
-            near = (newton - x).abs() <= 1e-3 * x.abs().clamp(min=1)  # in flat places it is not
-            settled = torch.where(near, newton.clamp(low, high), x)
-            solution[:, rows[finished]] = settled[:, finished]
-            if finished.all():
-                return solution
-            left = ~finished
-            rows, network = rows[left], network.keep(left)
-            x, target, low, high, reach, previous = (
-                part[:, left] for part in (proposal, target, low, high, reach, previous)
-            )
-        else:
-            x = proposal
-    if not target.numel():
-        return solution
-    ended = torch.ones(solution.shape[1], dtype=torch.bool)
-    ended[rows.cpu()] = False
-    check_ended(ended)
-    return solution
-
-
-def check_ended(ended: Bool[Tensor, " rows"]) -> None:
-    """Check that the iteration of every row came to its end.
-
-    Raises:
-        InversionError: If one did not.
-    """
-    if not ended.all():
-        raise InversionError(
-            f"{int((~ended).sum())} of {len(ended)} rows were not inverted within "
-            f"{MAX_ITERATIONS} steps; check the weights for extreme values, or use float64."
-        )

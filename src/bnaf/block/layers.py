@@ -8,68 +8,14 @@ one.
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from bnaf.block.normalisation import normalise_stack
-from bnaf.block.tensors import packed_positions, unpack
-
-
-class LayerWeights(NamedTuple):
-    """Normalised weights of one layer of one network, ready to multiply."""
-
-    matrix: Float[Tensor, "rows columns"]
-    """Block lower triangular."""
-    bias: Float[Tensor, "rows 1"]
-    averages: Float[Tensor, "features out_block in_block"]
-    """Diagonal blocks rescaled so that each row sums to one."""
-
-
-class NetworkWeights(NamedTuple):
-    """Normalised weights of one network."""
-
-    layers: tuple[LayerWeights, ...]
-    log_slope: Float[Tensor, "features 1"]
-    """Log-slope of every output were all activations the identity."""
-
-
-class StackWeights(NamedTuple):
-    """Normalised weights of all networks of a flow; a row of each tensor is one network."""
-
-    matrices: Float[Tensor, "transforms weights"]
-    """Block lower triangular, layer after layer."""
-    biases: Float[Tensor, "transforms units"]
-    averages: Float[Tensor, "transforms _"]
-    log_slope: Float[Tensor, "transforms features"]
-
-    def network(self, index: int) -> "StackWeights":
-        """Return a stack of one of the networks."""
-        return StackWeights(*(tensor[index : index + 1] for tensor in self))
-
-    def networks(self, blocks: Sequence[int]) -> list[NetworkWeights]:
-        """Return the weights of each network, given the units per feature of every layer."""
-        features = self.log_slope.shape[1]
-        sizes = [(features, out_block, in_block) for in_block, out_block in pairwise(blocks)]
-        matrices = split_layers(self.matrices, [(f * o, f * i) for f, o, i in sizes])
-        biases = split_layers(self.biases, [(f * o, 1) for f, o, _ in sizes])
-        averages = split_layers(self.averages, sizes)
-        layers = [
-            list(map(LayerWeights, matrix, bias, average))
-            for matrix, bias, average in zip(matrices, biases, averages, strict=True)
-        ]
-        slopes = self.log_slope.unsqueeze(-1).unbind()
-        return list(map(NetworkWeights, zip(*layers, strict=True), slopes))
-
-
-def split_layers(
-    flat: Float[Tensor, "transforms _"], shapes: Sequence[tuple[int, ...]]
-) -> list[tuple[Tensor, ...]]:
-    """Return, layer by layer, the tensors of every network that are stored one after another."""
-    parts = flat.split([math.prod(shape) for shape in shapes], 1)
-    return [part.unflatten(1, shape).unbind() for part, shape in zip(parts, shapes, strict=True)]
+from bnaf.block import engine
+from bnaf.block.tensors import Packing
+from bnaf.block.weights import StackWeights
 
 
 class BlockLinear:
@@ -116,7 +62,8 @@ class BlockLinear:
     def raw_weight(self) -> Float[Tensor, "transforms rows columns"]:
         """Return V of every map as full matrices, zero above the diagonal blocks."""
         rows, columns = self.features * self.out_block, self.features * self.in_block
-        return unpack(self.weight, self._positions(), rows * columns).view(-1, rows, columns)
+        full = self.weight.new_zeros(self.transforms, rows * columns)
+        return full.index_copy(1, self._positions(), self.weight).view(-1, rows, columns)
 
     @torch.no_grad()
     def load_raw_weight(self, transform: int, weight: Float[Tensor, "rows columns"]) -> None:
@@ -124,8 +71,8 @@ class BlockLinear:
         self.weight[transform] = weight.flatten()[self._positions()]
 
     def _positions(self) -> Tensor:
-        positions = packed_positions(self.features, self.in_block, self.out_block)
-        return positions.to(self.networks.weight.device)
+        packing = Packing.of(self.features, [self.in_block, self.out_block])
+        return packing.positions.to(self.networks.weight.device)
 
 
 class BlockNetworks(nn.Module):
@@ -141,21 +88,23 @@ class BlockNetworks(nn.Module):
         bias: Whether the layers have biases of their own (a context predicts them otherwise).
     """
 
+    _positions: Tensor
+    _below: Tensor
+    _on: Tensor
+
     def __init__(
         self, features: int, widths: Sequence[int], *, transforms: int, bias: bool = True
     ) -> None:
         super().__init__()
         self.blocks = [1, *widths, 1]
         self.features, self.transforms = features, transforms
-        positions, weights = [], 0
-        for in_block, out_block in pairwise(self.blocks):
-            positions.append(packed_positions(features, in_block, out_block) + weights)
-            weights += features**2 * in_block * out_block
-        self.weight_count = weights
-        self.positions: Tensor
-        self.register_buffer("positions", torch.cat(positions), persistent=False)
+        packing = Packing.of(features, self.blocks)
+        for name, part in packing._asdict().items():
+            if isinstance(part, Tensor):  # kept beside the weights, wherever they are moved
+                self.register_buffer(f"_{name}", part, persistent=False)
+        self._size = packing.size
         rows = features * sum(self.blocks[1:])
-        self.weight = nn.Parameter(torch.zeros(transforms, len(self.positions)))
+        self.weight = nn.Parameter(torch.zeros(transforms, len(packing.positions)))
         self.log_gain = nn.Parameter(torch.zeros(transforms, rows))
         self.bias = nn.Parameter(torch.zeros(transforms, rows)) if bias else None
 
@@ -164,10 +113,15 @@ class BlockNetworks(nn.Module):
         """The layers, the first first."""
         return [BlockLinear(self, index) for index in range(len(self.blocks) - 1)]
 
+    @property
+    def packing(self) -> Packing:
+        """Where the packed weights stand in full matrices."""
+        return Packing(self._positions, self._below, self._on, self._size)
+
     def normalise(self) -> StackWeights:
         """Return the weights of every network, ready to multiply."""
-        matrices, averages, log_slope = normalise_stack(
-            self.blocks, self.weight, self.log_gain, self.positions, self.weight_count
+        matrices, averages, log_slope = engine.normalise(
+            self.blocks, self.weight, self.log_gain, self.packing
         )
         bias = torch.zeros_like(self.log_gain) if self.bias is None else self.bias
         return StackWeights(matrices, bias, averages, log_slope)

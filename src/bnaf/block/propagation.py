@@ -9,26 +9,20 @@ activations they obey
 where the rows of :math:`A_i` sum to one, so that nothing overflows whatever the weights are.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from bnaf._torch import batched, differentiable_gradient, traced
 from bnaf.block.activations import Activation
-from bnaf.block.layers import NetworkWeights
-from bnaf.block.tensors import band_edges, batched, differentiable_gradient, traced
+from bnaf.block.tensors import band_edges, reorder
+from bnaf.block.weights import Modulation, Networks, NetworkWeights
 
 RESCALE_EVERY = 6  # layers after which slopes are brought back to order one
 Outputs = tuple[Float[Tensor, "features rows"], Float[Tensor, "features rows"]]
-
-
-class Modulation(NamedTuple):
-    """What a context does to one layer: ``y = row_scale * W (column_scale * x) + bias``."""
-
-    bias: Float[Tensor, "out_units _"]
-    row_scale: Float[Tensor, "out_units _"]
-    column_scale: Float[Tensor, "in_units _"]
 
 
 def multiply(
@@ -79,7 +73,7 @@ class _Product(torch.autograd.Function):
         return grad_matrix, grad_x, None
 
 
-def propagate(
+def propagate_network(
     weights: NetworkWeights,
     activation: Activation,
     x: Float[Tensor, "features rows"],
@@ -115,3 +109,27 @@ def propagate(
             h = h + layer.bias
     log_slope = log_slope + slope.squeeze(1).clamp(min=smallest).log()
     return h, log_slope.expand(features, rows)
+
+
+def propagate(
+    networks: Networks, x: Float[Tensor, "features rows"]
+) -> tuple[Float[Tensor, "features rows"], Float[Tensor, " rows"]]:
+    """Return the outputs of a stack of networks, and its log-determinants."""
+    weights, gates, contexts = networks.numbers
+    log_det = x.new_zeros(())
+    for index, network in enumerate(weights.networks(networks.blocks)):
+        if index and networks.orders is not None:
+            x = reorder(x, networks.orders[index - 1])
+        context = None if contexts is None else contexts[index]
+        y, log_slope = propagate_network(network, networks.activation, x, context)
+        if networks.residuals[index] == "gated":
+            assert gates is not None
+            gate = gates[index]
+            x = gate.sigmoid() * y + (-gate).sigmoid() * x
+            log_slope = F.softplus(log_slope + gate) - F.softplus(gate)
+        elif networks.residuals[index] == "normal":
+            x, log_slope = x + y, F.softplus(log_slope)
+        else:
+            x = y
+        log_det = log_det + log_slope.sum(0)
+    return x, log_det

@@ -5,15 +5,16 @@ units is a matrix of shape ``(features * width, rows)``. The units of the first 
 then its first rows, and a row band of a block-triangular weight multiplies a contiguous slab.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
 BAND_UNITS = 150  # output units per band: fewer multiply slowly, more touch zeros
-LARGEST_EXPONENT = 80.0  # exp of it is finite in float32
 
 
 def band_edges(features: int, out_block: int) -> list[tuple[int, int]]:
@@ -28,27 +29,52 @@ def band_edges(features: int, out_block: int) -> list[tuple[int, int]]:
     return list(pairwise(edges))
 
 
-def packed_positions(features: int, in_block: int, out_block: int) -> Int[Tensor, " entries"]:
-    """Return where the entries on and below the diagonal blocks stand in a full matrix.
+class Packing(NamedTuple):
+    """Where packed weights stand: the entries on and below the diagonal blocks, row by row.
 
-    Example:
-        >>> packed_positions(2, 1, 1)
-        tensor([0, 2, 3])
+    Args:
+        positions: Place of every entry in full matrices, one layer after another.
+        below: Which entries are below the diagonal blocks.
+        on: Which are on them.
+        size: How many entries the full matrices have.
     """
-    columns = features * in_block
-    slabs = [
-        (torch.arange(out_block) + feature * out_block).unsqueeze(1) * columns
-        + torch.arange((feature + 1) * in_block)
-        for feature in range(features)
-    ]
-    return torch.cat([slab.flatten() for slab in slabs])
 
+    positions: Int[Tensor, " entries"]
+    below: Int[Tensor, " below"]
+    on: Int[Tensor, " on"]
+    size: int
 
-def unpack(
-    packed: Float[Tensor, "stack entries"], positions: Int[Tensor, " entries"], size: int
-) -> Float[Tensor, "stack size"]:
-    """Return rows of the given size with these entries at the positions and zeros elsewhere."""
-    return packed.new_zeros(len(packed), size).index_copy(1, positions, packed)
+    @classmethod
+    def of(cls, features: int, blocks: Sequence[int]) -> "Packing":
+        """Return the packing of networks with so many units per feature in their layers.
+
+        Example:
+            >>> Packing.of(2, [1, 1]).positions, Packing.of(2, [1, 1]).below
+            (tensor([0, 2, 3]), tensor([1]))
+        """
+        positions, below, on = [], [], []
+        size = entries = 0
+        for in_block, out_block in pairwise(blocks):
+            columns = features * in_block
+            for feature in range(features):
+                before, kept = feature * in_block, (feature + 1) * in_block
+                rows = (torch.arange(out_block) + feature * out_block).unsqueeze(1) * columns
+                positions.append((rows + torch.arange(kept) + size).flatten())
+                index = torch.arange(out_block * kept).view(out_block, kept) + entries
+                below.append(index[:, :before].flatten())
+                on.append(index[:, before:].flatten())
+                entries += out_block * kept
+            size += features * out_block * columns
+        return cls(torch.cat(positions), torch.cat(below), torch.cat(on), size)
+
+    def unpack(
+        self, packed: Float[Tensor, "stack entries"]
+    ) -> tuple[Float[Tensor, "stack size"], Float[Tensor, "stack on"]]:
+        """Return full matrices with zeros on and above the diagonal blocks, and those blocks."""
+        lower = packed.new_zeros(len(packed), self.size)
+        below = self.positions[self.below]
+        lower = lower.index_copy(1, below, packed.index_select(1, self.below))
+        return lower, packed.index_select(1, self.on)
 
 
 def diagonal_blocks(
@@ -99,50 +125,12 @@ def log_row_norm(
     return 0.5 * (shift + (on_blocks + below).log())
 
 
-def traced() -> bool:
-    """Tell whether the values of tensors are out of reach: under torch.compile or torch.func."""
-    return torch.compiler.is_compiling() or transformed()
-
-
-def batched(*grads: Tensor) -> bool:
-    """Tell whether gradients come many at a time, as ``is_grads_batched`` and vmap send them."""
-    kinds = torch._C._functorch
-    return any(kinds.is_legacy_batchedtensor(g) or kinds.is_batchedtensor(g) for g in grads)
-
-
-def transformed() -> bool:
-    """Tell whether a transform of torch.func, or forward-mode autograd, is at work."""
-    level = torch.autograd.forward_ad._current_level
-    return torch._C._are_functorch_transforms_active() or level >= 0
-
-
-def differentiable_gradient(
-    function: Callable[..., Sequence[Tensor]],
-    inputs: Sequence[Tensor],
-    needed: Sequence[bool],
-    grads: Sequence[Tensor],
-) -> list[Tensor | None]:
-    """Return the vector-Jacobian product of a function as torch computes it, graph included.
-
-    This is what a gradient of our own falls back on where it is itself to be differentiated.
-    """
-    again = torch.is_grad_enabled()
-    with torch.enable_grad():
-        # aliases: inputs may depend on one another, and only the direct paths count here
-        aliases = [
-            tensor.view_as(tensor) if again else tensor.detach().requires_grad_(need)
-            for tensor, need in zip(inputs, needed, strict=True)
-        ]
-        pairs = [
-            (output, grad)
-            for output, grad in zip(function(*aliases), grads, strict=True)
-            if output.requires_grad
-        ]
-    wanted = [alias for alias, need in zip(aliases, needed, strict=True) if need]
-    if not pairs or not wanted:
-        return [None] * len(inputs)
-    outputs, cotangents = zip(*pairs, strict=True)
-    found = iter(
-        torch.autograd.grad(outputs, wanted, cotangents, create_graph=again, allow_unused=True)
-    )
-    return [next(found) if need else None for need in needed]
+def reorder(
+    x: Float[Tensor, "features rows"], order: Int[Tensor, " features"]
+) -> Float[Tensor, "features rows"]:
+    """Return columns with their features in another order."""
+    if torch.compiler.is_compiling():
+        # as a product: compiled by torch 2.13, an indexed read together with gates gave wrong
+        # gradients or corrupted memory; the cause inside the compiler is not known
+        return F.one_hot(order, len(order)).to(x.dtype) @ x
+    return x[order]

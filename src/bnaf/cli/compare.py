@@ -4,10 +4,11 @@ from typing import Annotated, Any
 
 from typer import Option
 
+from bnaf._text import number
 from bnaf.cli import options
 from bnaf.cli.files import check_streams, read_share
 from bnaf.cli.messages import say
-from bnaf.cli.screen import number, show_json, show_lines, show_table
+from bnaf.cli.screen import show_json, show_lines, show_table
 from bnaf.evaluation.comparison import Comparison, compare_densities
 from bnaf.tables.reading import read_table
 from bnaf.training import TrainingSettings

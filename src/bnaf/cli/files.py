@@ -9,12 +9,13 @@ from typing import Any
 
 import typer
 
-from bnaf.tables.reading import Table, read_table
-from bnaf.tables.writing import written_format
-from bnaf.errors import StorageError
-from bnaf.flows.bnaf import Flow
-from bnaf.model.model import Model
+from bnaf._files import check_place
+from bnaf.flows.flow import Flow
 from bnaf.model.files import load, save
+from bnaf.model.model import Model
+from bnaf.tables.formats import written_format
+from bnaf.tables.reading import read_table
+from bnaf.tables.table import Table
 
 
 def load_any(path: Path) -> Flow | Model:
@@ -100,18 +101,10 @@ def check_new(path: Path | None, *, force: bool) -> None:
     """Check, before the work is done, that its result can be written.
 
     Raises:
-        StorageError: If the file exists and may not be replaced, or its folder does not.
+        StorageError: If the file exists and may not be replaced, or cannot be written.
     """
-    if path is None or is_stream(path):
-        return
-    if path.is_dir():
-        raise StorageError(f"{path} is a folder, expected a file; add a name to it.")
-    if not path.parent.is_dir():
-        raise StorageError(f"{path} cannot be written: its folder does not exist; make it first.")
-    if path.exists() and not force:
-        raise StorageError(
-            f"{path} exists, expected a new file; give another name, or overwrite=True."
-        )
+    if path is not None and not is_stream(path):
+        check_place(path, overwrite=force)
 
 
 def check_new_table(path: Path | None, format: str | None = None, *, force: bool) -> None:

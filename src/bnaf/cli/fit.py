@@ -7,15 +7,17 @@ import torch
 import typer
 from typer import Option
 
+from bnaf._text import number
 from bnaf.cli import options
 from bnaf.cli.files import check_new, check_output, check_streams, read_share, save_model
 from bnaf.cli.messages import INTERRUPTED, say
-from bnaf.cli.screen import number, show_json, show_lines
-from bnaf.tables.streams import ParquetStream, is_large, open_stream
-from bnaf.tables.reading import Table, read_table
-from bnaf.model.description import describe
+from bnaf.cli.screen import show_json, show_lines
 from bnaf.errors import TrainingError
+from bnaf.model.description import describe
 from bnaf.model.model import Model
+from bnaf.tables.reading import read_table
+from bnaf.tables.streams import ParquetStream, is_large, open_stream
+from bnaf.tables.table import Table
 from bnaf.training import TrainingSettings
 
 EXAMPLES = """Examples:
@@ -100,7 +102,7 @@ def fit(
         "seed": settings.seed,
     }
     rows: Table | ParquetStream
-    if stream or (stream is None and not conditions and not test and is_large(table, names)):
+    if stream or (stream is None and is_large(table, how["columns"])):
         rows = open_stream(table, drop_constant=drop_constant, **options.streaming(how))
     else:
         rows = read_table(table, **how, drop_constant=drop_constant)
@@ -126,8 +128,8 @@ def fit(
     if not _is_first_process():
         return
     save_model(model, out, force=force)
-    count = rows.survey.rows if isinstance(rows, ParquetStream) else len(rows)
-    seen = count - model.record.get("split", {}).get("test", 0)
+    split = model.record["split"]
+    seen = split["rows"] - split["test"]
     _report(describe(model) | {"rows": seen, "out": str(out)}, out, as_json=as_json)
 
 

@@ -2,9 +2,10 @@
 
 from typing import Any
 
+from bnaf._text import number
 from bnaf.cli import options
 from bnaf.cli.files import load_any
-from bnaf.cli.screen import number, show_json, show_lines, show_table
+from bnaf.cli.screen import show_json, show_lines, show_table
 from bnaf.model.description import describe
 
 EXAMPLES = """Examples:

@@ -1,7 +1,6 @@
 """Errors and warnings as single lines that say what to do at the command line."""
 
 import errno
-import re
 import sys
 import traceback
 import warnings
@@ -11,33 +10,27 @@ from typing import Any, NoReturn
 
 import typer
 
+from bnaf.errors import Argument, BnafError, TableWarning, Told
 from bnaf.laws.distribution import RedrawWarning
-from bnaf.errors import BnafError, TableWarning
 
 FAILED, USAGE, FAULT, INTERRUPTED = 1, 2, 70, 130
 
-WORDING = {
-    r"drop_missing=True": "--drop-missing",
-    r"drop_constant=True": "--drop-constant",
-    r"dequantise=True, or with a list of names": "--dequantise, or --dequantise=a,b",
-    r"dequantise expects": "--dequantise expects",
-    r"ParquetStream\(path, columns=\[\.\.\.\]\)": "with --columns, or read it with --no-stream",
-    r"dequantise=True": "--dequantise",
-    r"columns=\[\.\.\.\]": "--columns",
-    r"delimiter=\.\.\.": "--delimiter",
-    r"delimiter=('[^']*')": r"--delimiter \1",
-    r"decimal=('[^']*')": r"--decimal \1",
-    r"header=False": "--no-header",
-    r"overwrite=True": "--force",
-    r"give folder=\.\.\.": "give --data DIR",
-    r"key=\.\.\.": "--key",
-    r'format="csv"': "--format csv",
-    r"call it with given=\.\.\.": "add --given column=value",
-    r"call it without given": "leave out --given",
-    r'sample\(\.\.\., outside="redraw"\)': "--redraw",
-    r"(, or|or) resume=False to overwrite it": r"\1 remove it",
+OPTIONS = {
+    "columns": "--columns",
+    "decimal": "--decimal",
+    "delimiter": "--delimiter",
+    "drop_constant": "--drop-constant",
+    "drop_missing": "--drop-missing",
+    "folder": "--data DIR",
+    "format": "--format",
+    "given": "--given",
+    "header": "--no-header",
+    "key": "--key",
+    "outside": "--redraw",
+    "overwrite": "--force",
 }
-"""What the library advises its callers, and what that is called here."""
+"""What the arguments that the library advises are called here, and what goes with them."""
+FLAGS = ("header", "outside", "overwrite")  # options whose name says which value is meant
 
 
 def say(message: str) -> None:
@@ -45,16 +38,32 @@ def say(message: str) -> None:
     print(f"bnaf: {' '.join(message.split())}", file=sys.stderr, flush=True)
 
 
-def translate(message: str) -> str:
-    """Return a message of the library with arguments named as options.
+def name_option(argument: Argument) -> str:
+    """Return what an argument of the library is called here, with its value.
 
     Example:
-        >>> translate("leave out those 3 of 9 rows with drop_missing=True.")
-        'leave out those 3 of 9 rows with --drop-missing.'
+        >>> name_option(Argument("drop_missing", True)), name_option(Argument("delimiter", ";"))
+        ('--drop-missing', "--delimiter ';'")
     """
-    for argument, option in WORDING.items():
-        message = re.sub(argument, option, message)
-    return message
+    name, value = argument
+    if name == "dequantise":
+        return "--dequantise=a,b" if isinstance(value, list) else "--dequantise"
+    option = OPTIONS.get(name)
+    if option is None:
+        return str(argument)
+    return option if name in FLAGS or value in (True, ...) else f"{option} {value!r}"
+
+
+def tell(error: Told) -> str:
+    """Return the message of an error or a warning with arguments named as options.
+
+    Example:
+        >>> tell(Told("leave those rows out with ", Argument("drop_missing", True), "."))
+        'leave those rows out with --drop-missing.'
+    """
+    return "".join(
+        name_option(part) if isinstance(part, Argument) else part for part in error.parts
+    )
 
 
 @contextmanager
@@ -62,7 +71,7 @@ def plain_warnings() -> Iterator[None]:
     """Show every warning as one line on standard error."""
 
     def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-        say(f"warning: {translate(str(message))}")
+        say(f"warning: {tell(message) if isinstance(message, Told) else message}")
 
     with warnings.catch_warnings():
         for kind in (TableWarning, RedrawWarning):
@@ -81,7 +90,7 @@ def plain_errors(*, debug: bool) -> Iterator[None]:
     try:
         yield
     except BnafError as error:
-        _fail(translate(str(error)), FAILED, debug)
+        _fail(tell(error), FAILED, debug)
     except KeyboardInterrupt:
         _fail("interrupted.", INTERRUPTED, debug)
     except OSError as error:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from bnaf.evaluation.calibration import check_calibration
 from bnaf.cli import options
 from bnaf.cli.files import check_new, check_streams, is_stream, load_model, read_rows
 from bnaf.cli.sample import read_conditions
 from bnaf.cli.screen import show_lines
+from bnaf.evaluation.calibration import check_calibration
 from bnaf.model.model import Model
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Option
 
+from bnaf._text import number
 from bnaf.cli import options
 from bnaf.cli.files import (
     check_new,
@@ -15,7 +16,7 @@ from bnaf.cli.files import (
     load_model,
     read_rows,
 )
-from bnaf.cli.screen import number, show_json, show_lines
+from bnaf.cli.screen import show_json, show_lines
 
 if TYPE_CHECKING:
     from bnaf.report import Assessment

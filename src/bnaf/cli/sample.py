@@ -10,7 +10,7 @@ from typer import Option
 
 from bnaf.cli import options
 from bnaf.cli.files import check_new_table, load_model
-from bnaf.tables.reading import Table
+from bnaf.tables.table import Table
 from bnaf.tables.writing import write_table
 
 EXAMPLES = """Examples:

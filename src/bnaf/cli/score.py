@@ -5,12 +5,13 @@ from typing import Annotated, Any
 
 from typer import Option
 
+from bnaf._text import number
 from bnaf.cli import options
 from bnaf.cli.files import check_new_table, check_output, check_streams, load_model, read_rows
-from bnaf.cli.screen import number, show_json, show_lines, show_table
-from bnaf.tables.reading import Table
-from bnaf.tables.writing import write_table
+from bnaf.cli.screen import show_json, show_lines, show_table
 from bnaf.evaluation.scores import COLUMN, Scores, score_table
+from bnaf.tables.table import Table
+from bnaf.tables.writing import write_table
 
 EXAMPLES = """Examples:
 

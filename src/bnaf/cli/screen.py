@@ -57,16 +57,6 @@ def show_json(facts: Mapping[str, Any] | Sequence[Any]) -> None:
     print(json.dumps(_finite(facts), indent=2, allow_nan=False))
 
 
-def number(value: float | None, digits: int = 4) -> str:
-    """Return a number as text, empty where there is none.
-
-    Example:
-        >>> number(-1.23456), number(None), number(float("nan"))
-        ('-1.2346', '', '')
-    """
-    return "" if value is None or math.isnan(value) else f"{value:.{digits}f}"
-
-
 def _is_number(value: object) -> bool:
     text = _cell(value).replace(",", "")
     try:

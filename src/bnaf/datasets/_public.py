@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from bnaf.tables.sources import check_file
 from bnaf.errors import BnafError, TableError
+from bnaf.tables.sources import check_file
 
 
 @contextmanager

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from bnaf.datasets._public import public_files
-from bnaf.tables.reading import Table, TableSplit
 from bnaf.errors import SettingsError
+from bnaf.tables.table import Table, TableSplit
 
 SIDE = 28
 OMNIGLOT_VALID = 1_345  # images of Omniglot, the last to train on, that Burda et al. choose by

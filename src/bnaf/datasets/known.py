@@ -9,9 +9,9 @@ import torch
 from bnaf.datasets.energies import ENERGIES
 from bnaf.datasets.images import IMAGE_FILES, prepare_images
 from bnaf.datasets.suite import SUITE_FILES, prepare_table
-from bnaf.tables.reading import Table, TableSplit
 from bnaf.datasets.toy import TOY_DATA
-from bnaf.errors import SettingsError
+from bnaf.errors import Argument, SettingsError
+from bnaf.tables.table import Table, TableSplit
 
 TABLES = "the preprocessed tables of Papamakarios et al. (2017): zenodo.org/records/1161203"
 
@@ -85,7 +85,11 @@ def known_data() -> tuple[KnownData, ...]:
     )
     energies = (
         KnownData(
-            name, "energy", None, 2, f"Rezende and Mohamed (2015): bnaf.datasets.energies, {name!r}"
+            name,
+            "energy",
+            None,
+            2,
+            f"Rezende and Mohamed (2015): bnaf.datasets.energies, {name!r}",
         )
         for name in ENERGIES
     )
@@ -115,7 +119,9 @@ def prepare_known(name: str, folder: str | Path | None = None) -> TableSplit:
     if folder is None:
         raise SettingsError(
             f"{name} is read from public files, {' and '.join(known.files)}, got no folder; "
-            f"fetch them ({known.source}) and give folder=...."
+            f"fetch them ({known.source}) and give ",
+            Argument("folder"),
+            ".",
         )
     return prepare_table(name, folder) if name in SUITE_FILES else prepare_images(name, folder)
 

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from bnaf.datasets._public import public_files
-from bnaf.tables.reading import Table, TableSplit
 from bnaf.errors import SettingsError, TableError
+from bnaf.tables.table import Table, TableSplit
 
 CORRELATION = 0.98  # above which a column of GAS is dropped for another
 REPEATS = 5  # of its smallest value, above which a feature of HEPMASS is dropped

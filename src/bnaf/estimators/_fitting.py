@@ -8,15 +8,17 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import torch
 from jaxtyping import Float64
+from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
-from bnaf.tables.reading import Table
 from bnaf.errors import SettingsError
-from bnaf.model.model import Model
-from bnaf.model._data import VALID_SHARE, WHOLE_TABLE
-from bnaf.training import TrainingSettings
 from bnaf.laws.transforms import reached
+from bnaf.model.model import Model
+from bnaf.tables.table import Table
+from bnaf.training import TrainingSettings
+from bnaf.training.recipe import valid_share
 
 CHUNK_POINTS = 65_536  # pairs of a row and a base draw that are inverted at a time
 
@@ -39,7 +41,7 @@ class DistinctRows(NamedTuple):
 
 
 def merge_rows(
-    rows: Float64[np.ndarray, "rows columns"], weights: Float64[np.ndarray, " rows"]
+    rows: Float64[np.ndarray, "rows columns"], sample_weight: Any = None
 ) -> DistinctRows:
     """Return the rows that differ, each with the sum of its weights.
 
@@ -48,7 +50,8 @@ def merge_rows(
 
     Args:
         rows: Finite values.
-        weights: How much each row counts; those that weigh nothing are left out.
+        sample_weight: How much each row counts, none below 0; those that weigh nothing are left
+            out.
 
     Raises:
         SettingsError: If no row weighs anything.
@@ -57,6 +60,7 @@ def merge_rows(
         >>> merge_rows(np.array([[2.0], [1.0], [2.0]]), np.array([1.0, 3.0, 1.0])).weights
         array([3., 2.])
     """
+    weights = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
     counts = weights > 0
     if not counts.any():
         raise SettingsError("sample_weight must have an entry above zero, got none.")
@@ -86,13 +90,45 @@ def fit_model(
     return Model.fit(
         Table(torch.from_numpy(rows), (*columns, *given)),
         given=given,
-        valid=VALID_SHARE if len(rows) > WHOLE_TABLE else 0.0,
+        valid=valid_share(len(rows)),
         weights=None if alike else weights,
         flow=estimator.flow,
         flow_settings=estimator.settings,
         settings=training_settings(estimator.training, estimator.random_state),
         progress=False,
     )
+
+
+class RowEstimator(BaseEstimator):
+    """What estimators of the density of rows have in common."""
+
+    model_: Model
+
+    def _learn(self, X: Any, sample_weight: Any) -> DistinctRows:
+        """Fit the density of the rows of X, and return those that differ."""
+        X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
+        distinct = merge_rows(X, sample_weight)
+        self.model_ = fit_model(self, distinct, column_names(self))
+        return distinct
+
+    def score_samples(self, X: Any) -> np.ndarray:
+        """Return log p(x) of each row, in nats and in the units of the data given to ``fit``."""
+        check_is_fitted(self)
+        return log_prob(self.model_, validate_data(self, X, dtype=np.float64, reset=False))
+
+
+def log_prob(model: Model, rows: np.ndarray, given: np.ndarray | None = None) -> np.ndarray:
+    """Return the log-density of rows, in nats."""
+    context = None if given is None else torch.from_numpy(np.array(given))
+    return model.log_prob(torch.from_numpy(np.array(rows)), context).numpy()
+
+
+def column_names(estimator: Any) -> list[str]:
+    """Return the names of the columns of X, x0, x1, ... where they have none."""
+    named = getattr(estimator, "feature_names_in_", None)
+    if named is None:
+        return [f"x{index}" for index in range(estimator.n_features_in_)]
+    return [str(name) for name in named]
 
 
 def training_settings(training: Any, random_state: Any) -> TrainingSettings:
@@ -108,11 +144,14 @@ def training_settings(training: Any, random_state: Any) -> TrainingSettings:
             "training must be bnaf.TrainingSettings, a dict of its arguments or None, "
             f"got {training!r}."
         )
-    return training if random_state is None else replace(training, seed=draw_seed(random_state))
+    seed = draw_seed(random_state)
+    return training if seed is None else replace(training, seed=seed)
 
 
-def draw_seed(random_state: Any) -> int:
-    """Return a seed drawn from a random state as scikit-learn takes them."""
+def draw_seed(random_state: Any) -> int | None:
+    """Return a seed drawn from a random state as scikit-learn takes them; none from none."""
+    if random_state is None:
+        return None
     return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
 
 
@@ -156,7 +195,9 @@ def summarise(
     with torch.no_grad():
         for part in context.split(max(1, CHUNK_POINTS // draws)):
             inversion = flow(part).transform.invert(z.expand(-1, len(part), -1))
-            parts.append(reduce(model.standardisation.invert(reached(inversion).x, part).numpy()))
+            parts.append(
+                reduce(model.standardisation.invert(reached(inversion).rows, part).numpy())
+            )
     return np.concatenate(parts)
 
 

@@ -23,9 +23,8 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from bnaf.tables.reading import Table
-from bnaf.tables.writing import typed_columns
 from bnaf.model.model import Model
+from bnaf.tables.table import Table, typed_columns
 
 LEVEL = 0.05
 SMALL_GAP = 0.05
@@ -246,11 +245,9 @@ def _whole_row(z: Tensor) -> list[Calibration]:
 
 def _test(name: str, shares: np.ndarray, samples: int | None = None) -> Calibration:
     """Hold shares against the uniform law; those from shared samples count for fewer rows."""
-    from scipy.stats import kstwo
+    from scipy.stats import ks_1samp, kstwo, uniform
 
-    ordered, count = np.sort(shares), len(shares)
-    steps = np.arange(count + 1) / count
-    gap = float(max((steps[1:] - ordered).max(), (ordered - steps[:-1]).max()))
+    count, gap = len(shares), float(ks_1samp(shares, uniform.cdf).statistic)
     effective = count if samples is None else max(1, round(count * samples / (count + samples)))
     p_value = float(kstwo.sf(gap, effective))
     return Calibration(name, torch.from_numpy(shares.astype(np.float64)), gap, p_value)

@@ -1,6 +1,5 @@
 """Classical densities to compare flows with, from scikit-learn."""
 
-import math
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bnaf.model.standardisation import Standardisation
-from bnaf.tables.reading import Table
+from bnaf.tables.table import Table
 
 COMPONENTS = (1, 2, 4, 8, 16, 32)
 BANDWIDTHS = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4)  # times the rule of Scott
@@ -18,7 +17,7 @@ CHOICE_SHARE, CHOICE_ROWS = 5, 2_000  # a fifth of the rows is set aside to choo
 KERNEL_ROWS = 10_000  # a kernel density compares every row with each of these
 
 
-class Rival(NamedTuple):
+class Classical(NamedTuple):
     """Log-densities of the test rows, numbers fitted, and what was chosen."""
 
     scores: Tensor
@@ -26,7 +25,7 @@ class Rival(NamedTuple):
     note: str
 
 
-def fit_gaussian(train: Table, test: Table, seed: int) -> Rival:
+def fit_gaussian(train: Table, test: Table, seed: int) -> Classical:
     """Fit one Gaussian with a full covariance.
 
     Args:
@@ -34,13 +33,15 @@ def fit_gaussian(train: Table, test: Table, seed: int) -> Rival:
         test: Rows to score.
         seed: Seed of what is drawn.
     """
-    scores = _score(lambda rows: _mixture(1, seed), train, test, seed, 0)
-    return Rival(scores, _mixture_weights(1, train.features), "full covariance")
+    from sklearn.mixture import GaussianMixture
+
+    scores, _ = _fit(GaussianMixture(random_state=seed), "n_components", [1], train, test, seed)
+    return Classical(scores, _mixture_weights(1, train.features), "full covariance")
 
 
 def fit_mixture(
     train: Table, test: Table, seed: int, *, components: Sequence[int] = COMPONENTS
-) -> Rival:
+) -> Classical:
     """Fit a mixture of Gaussians with full covariances, their number chosen by held-out rows.
 
     Args:
@@ -49,20 +50,16 @@ def fit_mixture(
         seed: Seed of the rows set aside and of the start.
         components: Numbers to choose from, 1 among them; those that the rows can carry are tried.
     """
+    from sklearn.mixture import GaussianMixture
+
     most = max(1, len(train) // (2 * (train.features + 1)))
     allowed = [count for count in components if count <= most]
-    chosen: list[int] = []
-
-    def choose(rows: np.ndarray) -> Any:
-        chosen.append(_choose(allowed, lambda count: _mixture(count, seed), rows, seed))
-        return _mixture(chosen[0], seed)
-
-    scores = _score(choose, train, test, seed, 0)
-    weights = _mixture_weights(chosen[0], train.features)
-    return Rival(scores, weights, f"{chosen[0]} components")
+    mixture = GaussianMixture(random_state=seed)
+    scores, chosen = _fit(mixture, "n_components", allowed, train, test, seed)
+    return Classical(scores, _mixture_weights(chosen, train.features), f"{chosen} components")
 
 
-def fit_kernel(train: Table, test: Table, seed: int) -> Rival:
+def fit_kernel(train: Table, test: Table, seed: int) -> Classical:
     """Fit a kernel density, its bandwidth chosen by held-out rows.
 
     Args:
@@ -70,19 +67,18 @@ def fit_kernel(train: Table, test: Table, seed: int) -> Rival:
         test: Rows to score.
         seed: Seed of the rows taken and set aside.
     """
-    scott = min(len(train), KERNEL_ROWS) ** (-1 / (train.features + 4))
-    chosen: list[float] = []
+    from sklearn.neighbors import KernelDensity
 
-    def choose(rows: np.ndarray) -> Any:
-        allowed = [factor * scott for factor in BANDWIDTHS]
-        chosen.append(_choose(allowed, _kernel, rows, seed))
-        return _kernel(chosen[0])
+    if len(train) > KERNEL_ROWS:
+        chosen = np.random.default_rng(seed).choice(len(train), KERNEL_ROWS, replace=False)
+        train = train.take(torch.from_numpy(chosen))
+    scott = len(train) ** (-1 / (train.features + 4))
+    allowed = [factor * scott for factor in BANDWIDTHS]
+    scores, bandwidth = _fit(KernelDensity(), "bandwidth", allowed, train, test, seed)
+    return Classical(scores, None, f"bandwidth {bandwidth:.2g} deviations")
 
-    scores = _score(choose, train, test, seed, KERNEL_ROWS)
-    return Rival(scores, None, f"bandwidth {chosen[0]:.2g} deviations")
 
-
-RIVALS: dict[str, Callable[[Table, Table, int], Rival]] = {
+CLASSICAL: dict[str, Callable[[Table, Table, int], Classical]] = {
     "gaussian mixture": fit_mixture,
     "kernel density": fit_kernel,
     "gaussian": fit_gaussian,
@@ -90,47 +86,30 @@ RIVALS: dict[str, Callable[[Table, Table, int], Rival]] = {
 """How each is fitted, by name."""
 
 
-def _score(
-    choose: Callable[[np.ndarray], Any], train: Table, test: Table, seed: int, most: int
-) -> Tensor:
-    """Fit an estimator to standardised rows, and return log-densities in the table's units."""
+def _fit(
+    estimator: Any, setting: str, allowed: Sequence[Any], train: Table, test: Table, seed: int
+) -> tuple[Tensor, Any]:
+    """Fit an estimator to standardised rows, one of its settings chosen by held-out rows.
+
+    Returns:
+        Log-densities of the test rows in the table's units, and the setting.
+    """
+    from sklearn.model_selection import GridSearchCV, ShuffleSplit
+
     scales = Standardisation.from_rows(train.rows)
     rows = scales.apply(train.rows).numpy()
-    if most and len(rows) > most:
-        rows = rows[np.random.default_rng(seed).choice(len(rows), most, replace=False)]
+    held = min(len(rows) // CHOICE_SHARE, CHOICE_ROWS)
+    if held and len(allowed) > 1:
+        split = ShuffleSplit(1, test_size=held, random_state=seed)
+        estimator = GridSearchCV(estimator, {setting: list(allowed)}, cv=split)
+    else:
+        estimator.set_params(**{setting: allowed[-1]})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a mixture that has not converged is judged as it is
-        estimator = choose(rows).fit(rows)
-    scores = torch.from_numpy(estimator.score_samples(scales.apply(test.rows).numpy()))
-    return scores.to(torch.float64) + scales.log_det
-
-
-def _choose(
-    allowed: Sequence[Any], make: Callable[[Any], Any], rows: np.ndarray, seed: int
-) -> Any:
-    """Return the setting that gives held-out rows the highest log-likelihood."""
-    held = min(len(rows) // CHOICE_SHARE, CHOICE_ROWS)
-    if not held or len(allowed) == 1:
-        return allowed[-1]
-    order = np.random.default_rng(seed).permutation(len(rows))
-    chosen, best = allowed[0], -math.inf
-    for setting in allowed:
-        likelihood = make(setting).fit(rows[order[held:]]).score_samples(rows[order[:held]]).mean()
-        if likelihood > best:
-            chosen, best = setting, likelihood
-    return chosen
-
-
-def _mixture(components: int, seed: int) -> Any:
-    from sklearn.mixture import GaussianMixture
-
-    return GaussianMixture(components, random_state=seed)
-
-
-def _kernel(bandwidth: float) -> Any:
-    from sklearn.neighbors import KernelDensity
-
-    return KernelDensity(bandwidth=bandwidth)
+        estimator.fit(rows)
+    found = getattr(estimator, "best_estimator_", estimator)
+    scores = torch.from_numpy(found.score_samples(scales.apply(test.rows).numpy()))
+    return scores.to(torch.float64) + scales.log_det, found.get_params()[setting]
 
 
 def _mixture_weights(components: int, features: int) -> int:

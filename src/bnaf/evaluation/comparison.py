@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from bnaf.tables.reading import Table, align_tables, split_table
 from bnaf.errors import BnafError, TableError
-from bnaf.model.model import Model
-from bnaf.flows.registry import flow_named, flow_names
-from bnaf.evaluation.classical import RIVALS
+from bnaf.evaluation.classical import CLASSICAL
 from bnaf.evaluation.scores import standard_error
+from bnaf.flows.registry import flow_named, flow_names
+from bnaf.model.model import Model
+from bnaf.tables.splits import split_table
+from bnaf.tables.table import Table, align_tables
 from bnaf.training import TrainingSettings
 
 TEST_SHARE = 0.2
@@ -102,7 +103,7 @@ def compare_densities(
         flow_named(name)
     train, held_out = _split(table, test, settings.seed)
     outcomes = []
-    for name in [*names, *RIVALS]:
+    for name in [*names, *CLASSICAL]:
         if announce is not None:
             announce(name)
         outcomes.append(_run(name, train, held_out, settings, progress))
@@ -128,8 +129,8 @@ def _run(
     """Fit one density and score the test rows under it."""
     started = perf_counter()
     try:
-        if name in RIVALS:
-            scores, weights, note = RIVALS[name](train, test, settings.seed)
+        if name in CLASSICAL:
+            scores, weights, note = CLASSICAL[name](train, test, settings.seed)
         else:
             model = Model.fit(train, flow=name, settings=settings, progress=progress)
             if model.record["reason"] == "interrupted":

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from jaxtyping import Float64
 from torch import Tensor
 
-from bnaf.tables.reading import Table
 from bnaf.errors import SettingsError
 from bnaf.model.model import Model
+from bnaf.tables.table import Table
 
 COLUMN = "log_density"
 

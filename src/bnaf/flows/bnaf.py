@@ -1,120 +1,30 @@
-"""Flows: modules whose call returns a law."""
+"""The block neural autoregressive flow."""
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from bnaf._checks import one_of, whole, widths_of
 from bnaf.block.activations import activation_named
-from bnaf.block.stack import BlockAutoregressiveTransform
-from bnaf._checks import check_rows, one_of, whole, widths_of
 from bnaf.block.context import Conditioner
-from bnaf.laws.distribution import FlowDistribution, StandardNormal
-from bnaf.errors import ShapeError
 from bnaf.block.layers import BlockNetworks
 from bnaf.block.published import read_published
-from bnaf.laws.transforms import InverseTransform, RowTransform
+from bnaf.block.stack import BlockStack
+from bnaf.block.weights import Networks, Numbers
+from bnaf.flows.flow import Flow, Pull
 
 GATE_LIMIT = math.log(99)  # keeps both shares of a gated residual at or above 0.01
 START_GAIN = -1.0  # log-gains of a flow that starts smoothly
 RESIDUALS = ("gated", "normal", None)
-DIRECTIONS = ("density", "sampling")
 PERMUTATIONS = ("reverse", "random", None)
 INITS = ("published", "normal")
-
-
-class MissingMass(NamedTuple):
-    """Share of the base that a flow cannot reach."""
-
-    share: float
-    standard_error: float
-
-
-class Flow(nn.Module, ABC):
-    """Module whose call returns a law: ``flow(context).log_prob(x)``.
-
-    Args:
-        features: Number of columns of a row.
-        context_features: Number of columns of a context; 0 for a flow without one.
-    """
-
-    learning_rate: ClassVar[float] = 0.05
-    """Rate that a fit takes where its settings leave it open. That of a block flow is many times
-    that of other flows: its weights live in log space and want large steps."""
-
-    def __init__(self, features: int, context_features: int = 0) -> None:
-        super().__init__()
-        self.features, self.context_features = features, context_features
-
-    @property
-    @abstractmethod
-    def settings(self) -> dict[str, Any]:
-        """The arguments that make this flow anew."""
-
-    @property
-    @abstractmethod
-    def parameter_count(self) -> int:
-        """Number of weights that act, the context network included."""
-
-    @abstractmethod
-    def law(self, context: Float[Tensor, "*batch context_features"] | None) -> FlowDistribution:
-        """Return the law for a context that was checked."""
-
-    def forward(self, context: Tensor | None = None) -> FlowDistribution:
-        """Return the law of rows given a context.
-
-        Args:
-            context: Conditioning rows; none for a flow without context. Its batch shape broadcasts
-                against that of the rows.
-
-        Raises:
-            ShapeError: If a context is missing, not wanted, or of the wrong size.
-            DtypeError: If it is not of the flow's floating-point type.
-        """
-        if self.context_features == 0:
-            if context is not None:
-                shape: Sequence[int] = getattr(context, "shape", ())
-                raise ShapeError(
-                    "This flow takes no context; call flow(), or build it with "
-                    f"context_features={shape[-1] if len(shape) else 1}."
-                )
-            return self.law(None)
-        if context is None:
-            raise ShapeError(
-                f"This flow expects a context of {self.context_features} features; "
-                "call flow(context)."
-            )
-        check_rows(context, self.context_features, next(self.parameters()), "context")
-        return self.law(context)
-
-    def extra_repr(self) -> str:
-        return ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
-
-    def missing_mass(self, draws: int = 10_000, context: Tensor | None = None) -> MissingMass:
-        """Return the share of the base that has no pre-image, and its standard error.
-
-        A density that is the pull-back of its base through a map that is not onto integrates to
-        one minus this share. It is exactly 0 where every transform is onto, and in the sampling
-        direction.
-
-        Args:
-            draws: Number of draws of the base, per context.
-            context: Conditioning rows, for a flow that takes them.
-        """
-        whole("draws", draws)
-        with torch.no_grad():
-            law = self(context)
-            if law.onto:
-                return MissingMass(0.0, 0.0)
-            outside = law.draw_inside((draws,))[1]
-            share = outside.to(torch.float64).mean().item()
-            # one draw more on either side, so that an estimate of 0 or 1 is not taken for certain
-            smooth = (share * outside.numel() + 1) / (outside.numel() + 2)
-            return MissingMass(share, math.sqrt(smooth * (1 - smooth) / outside.numel()))
+FULL_WIDTH, LEAST_WIDTH = 20, 5
+PLAIN_FEATURES, WIDTH_TIMES_FEATURES = 16, 250  # columns of full width; more share so many units
+PRECISION = 2.0  # of the prior of a raw weight, per feature
 
 
 class BNAF(Flow):
@@ -151,6 +61,8 @@ class BNAF(Flow):
         torch.Size([7])
     """
 
+    learning_rate = 0.05  # its weights live in log space and want large steps
+
     def __init__(
         self,
         features: int,
@@ -171,45 +83,28 @@ class BNAF(Flow):
         context_width: int = 64,
         init: str = "published",
     ) -> None:
-        features = whole("features", features)
-        context_features = whole("context_features", context_features, least=0)
+        super().__init__(features, context_features, direction)
         transforms = whole("transforms", transforms)
-        hidden_layers = whole("hidden_layers", hidden_layers, least=0)
-        super().__init__(features, context_features)
-        widths = widths_of(width, hidden_layers)
-        self._settings: dict[str, Any] = {
-            "features": features,
-            "context_features": context_features,
-            "transforms": transforms,
-            "hidden_layers": hidden_layers,
-            "width": widths if isinstance(width, Sequence) else whole("width", width),
-            "activation": activation,
-            "residual": one_of("residual", residual, RESIDUALS),
-            "direction": one_of("direction", direction, DIRECTIONS),
-            "permutation": one_of("permutation", permutation, PERMUTATIONS),
-            "permutation_seed": whole("permutation_seed", permutation_seed, least=0),
-            "last_residual": last_residual,
-            "bounded_gate": bounded_gate,
-            "leak": leak,
-            "context_layers": whole("context_layers", context_layers, least=0),
-            "context_width": whole("context_width", context_width),
-            "init": one_of("init", init, INITS),
-        }
+        widths = widths_of(width, whole("hidden_layers", hidden_layers, least=0))
+        one_of("residual", residual, RESIDUALS)
+        one_of("permutation", permutation, PERMUTATIONS)
+        one_of("init", init, INITS)
+        self.residuals = (residual,) * (transforms - 1) + (residual if last_residual else None,)
+        self.permutation, self.bounded_gate = permutation, bounded_gate
         self.activation = activation_named(activation, leak)
         self.networks = BlockNetworks(
             features, widths, transforms=transforms, bias=context_features == 0
         )
         self.networks.draw(init)
         self.gates: nn.Parameter | None = None
-        gate_count = transforms - (not last_residual)
-        if residual == "gated" and gate_count:
+        gate_count = self.residuals.count("gated")
+        if gate_count:
             self.gates = nn.Parameter(
                 torch.zeros(gate_count) if bounded_gate else torch.randn(gate_count)
             )
         self.orders: Tensor
-        self.register_buffer(
-            "orders", _orders(features, transforms, permutation, permutation_seed)
-        )
+        seed = whole("permutation_seed", permutation_seed, least=0)
+        self.register_buffer("orders", _orders(features, transforms, permutation, seed))
         self.conditioner: Conditioner | None = None
         if context_features:
             self.conditioner = Conditioner(
@@ -217,8 +112,8 @@ class BNAF(Flow):
                 features,
                 [1, *widths, 1],
                 transforms=transforms,
-                hidden_layers=context_layers,
-                width=context_width,
+                hidden_layers=whole("context_layers", context_layers, least=0),
+                width=whole("context_width", context_width),
             )
 
     @classmethod
@@ -311,6 +206,29 @@ class BNAF(Flow):
                 flow.gates.copy_(torch.stack(published.gates))
         return flow
 
+    @classmethod
+    def sizes_for(cls, features: int, *, small: bool) -> dict[str, Any]:
+        """Return transforms, hidden layers and width that suit a table.
+
+        Weights grow with the square of features times width, so wide tables get few units per
+        feature. Small tables get a small flow, which has less to memorise with.
+
+        Args:
+            features: Number of columns.
+            small: Whether its rows are few.
+
+        Example:
+            >>> BNAF.sizes_for(6, small=False), BNAF.sizes_for(43, small=False)["width"]
+            ({'transforms': 3, 'hidden_layers': 2, 'width': 20}, 6)
+        """
+        width = FULL_WIDTH
+        if features > PLAIN_FEATURES:
+            width = max(LEAST_WIDTH, round(WIDTH_TIMES_FEATURES / features))
+        if small:
+            width = max(LEAST_WIDTH, width // 2)
+        transforms, hidden_layers = (2, 1) if small else (3, 2)
+        return {"transforms": transforms, "hidden_layers": hidden_layers, "width": width}
+
     @torch.no_grad()
     def start_smoothly(self) -> None:
         """Draw biases of order one, and give every unit a slope below one.
@@ -326,37 +244,26 @@ class BNAF(Flow):
         if self.conditioner is not None:
             self.conditioner.spread_biases()
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        return dict(self._settings)
+    def pulls(self) -> dict[nn.Parameter, Pull]:
+        """Return the prior of the raw weights: at zero, columns do not depend on each other."""
+        weight = self.networks.weight
+        return {weight: Pull(torch.zeros_like(weight), PRECISION * self.features)}
 
-    @property
-    def parameter_count(self) -> int:
-        return sum(parameter.numel() for parameter in self.parameters())
-
-    def law(self, context: Float[Tensor, "*batch context_features"] | None) -> FlowDistribution:
-        settings = self._settings
-        residuals = [settings["residual"]] * settings["transforms"]
-        if not settings["last_residual"]:
-            residuals[-1] = None
-        batch = context.shape[:-1] if context is not None else torch.Size(())
-        transform: RowTransform = BlockAutoregressiveTransform(
-            self.networks.normalise(),
-            self.networks.blocks,
+    def make_transform(
+        self, context: Float[Tensor, "*batch context_features"] | None
+    ) -> BlockStack:
+        contexts = None if self.conditioner is None else self.conditioner(context)
+        networks = Networks(
+            tuple(self.networks.blocks),
             self.activation,
-            residuals=residuals,
-            gates=self._bounded_gates(),
-            orders=None if settings["permutation"] is None else self.orders,
-            contexts=None if self.conditioner is None else self.conditioner(context),
-            context_batch=batch,
+            self.residuals,
+            None if self.permutation is None else self.orders,
+            Numbers(self.networks.normalise(), self._bounded_gates(), contexts),
         )
-        if settings["direction"] == "sampling":
-            transform = InverseTransform(transform)
-        base = StandardNormal(self.features, next(self.parameters()))
-        return FlowDistribution(transform, base, batch)
+        return BlockStack(networks, () if context is None else context.shape[:-1])
 
     def _bounded_gates(self) -> Tensor | None:
-        if self.gates is None or not self._settings["bounded_gate"]:
+        if self.gates is None or not self.bounded_gate:
             return self.gates
         return GATE_LIMIT * (self.gates / GATE_LIMIT).tanh()
 

@@ -2,18 +2,17 @@
 
 import math
 from itertools import pairwise
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from bnaf.laws.affine import CouplingTransform, MixingTransform, ScaleTransform, bounded
-from bnaf._checks import one_of, whole
-from bnaf.laws.distribution import FlowDistribution, StandardNormal
+from bnaf._checks import whole
 from bnaf.errors import ShapeError
-from bnaf.flows.bnaf import DIRECTIONS, Flow
-from bnaf.laws.transforms import ComposeTransform, InverseTransform, RowTransform
+from bnaf.flows.flow import Flow
+from bnaf.flows.parts import CouplingTransform
+from bnaf.laws.affine import MixingTransform, ScaleTransform, bounded
+from bnaf.laws.transforms import ComposeTransform, RowTransform
 
 
 class Glow(Flow):
@@ -25,7 +24,7 @@ class Glow(Flow):
     shifted.
 
     It departs from the paper in this. Actnorm starts at the identity, because a law is a snapshot
-    of parameters and calling a flow changes nothing; :meth:`initialise` sets it from a batch, as
+    of parameters and calling a flow changes nothing; :meth:`start_from` sets it from a batch, as
     the paper does. Log-scales of couplings are :math:`3 \tanh(\cdot / 3)`, where the authors' code
     has a sigmoid, so that a step can stretch as well as shrink and starts at the identity. The
     networks have tanh between layers in place of ReLU: a hundred steps then train without blowing
@@ -47,8 +46,6 @@ class Glow(Flow):
         torch.Size([7])
     """
 
-    learning_rate = 0.003
-
     def __init__(
         self,
         features: int,
@@ -59,25 +56,17 @@ class Glow(Flow):
         width: int = 64,
         direction: str = "density",
     ) -> None:
-        super().__init__(
-            whole("features", features),
-            whole("context_features", context_features, least=0),
-        )
-        self._settings: dict[str, Any] = {
-            "features": features,
-            "context_features": context_features,
-            "transforms": whole("transforms", transforms),
-            "hidden_layers": whole("hidden_layers", hidden_layers, least=0),
-            "width": whole("width", width),
-            "direction": one_of("direction", direction, DIRECTIONS),
-        }
+        super().__init__(features, context_features, direction)
+        transforms, width = whole("transforms", transforms), whole("width", width)
+        hidden_layers = whole("hidden_layers", hidden_layers, least=0)
         self.log_scale = nn.Parameter(torch.zeros(transforms, features))
         self.shift = nn.Parameter(torch.zeros(transforms, features))
         self._draw_mixing(transforms)
         kept, changed = features // 2, features - features // 2
         self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
         if kept + context_features:  # else there is nothing to read: one feature, no context
-            self._draw_networks([kept + context_features, *[width] * hidden_layers, 2 * changed])
+            sizes = [kept + context_features, *[width] * hidden_layers, 2 * changed]
+            self._draw_networks(transforms, sizes)
         self.from_context: nn.Parameter | None = None
         if context_features:
             weight = torch.randn(transforms, 2 * features, context_features)
@@ -97,9 +86,8 @@ class Glow(Flow):
         self.register_buffer("signs", diagonal.sign())
         self.register_buffer("orders", permutation.argmax(-1))
 
-    def _draw_networks(self, sizes: list[int]) -> None:
+    def _draw_networks(self, transforms: int, sizes: list[int]) -> None:
         """Draw the coupling networks; their last layer starts at zero, so that they do nothing."""
-        transforms = self._settings["transforms"]
         for inputs, outputs in pairwise(sizes):
             bound = 1 / math.sqrt(inputs) if len(self.weights) < len(sizes) - 2 else 0.0
             weight = torch.empty(transforms, outputs, inputs).uniform_(-bound, bound)
@@ -107,23 +95,13 @@ class Glow(Flow):
             self.weights.append(nn.Parameter(weight))
             self.biases.append(nn.Parameter(bias))
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        return dict(self._settings)
-
-    @property
-    def parameter_count(self) -> int:
-        return sum(parameter.numel() for parameter in self.parameters())
-
-    def law(self, context: Float[Tensor, "*batch context_features"] | None) -> FlowDistribution:
+    def make_transform(
+        self, context: Float[Tensor, "*batch context_features"] | None
+    ) -> RowTransform:
         parts: list[RowTransform] = []
         for modulation, scale, others in self._steps(context):
             parts += [*modulation, scale, *others]
-        transform: RowTransform = ComposeTransform(parts)
-        if self._settings["direction"] == "sampling":
-            transform = InverseTransform(transform)
-        batch = context.shape[:-1] if context is not None else torch.Size(())
-        return FlowDistribution(transform, StandardNormal(self.features, self.shift), batch)
+        return ComposeTransform(parts)
 
     def _steps(
         self, context: Tensor | None
@@ -169,7 +147,7 @@ class Glow(Flow):
         ]
 
     @torch.no_grad()
-    def initialise(
+    def start_from(
         self,
         rows: Float[Tensor, "rows features"],
         context: Float[Tensor, "rows context_features"] | None = None,
@@ -187,7 +165,7 @@ class Glow(Flow):
             ShapeError: If there are fewer than two rows.
         """
         if len(rows) < 2:
-            raise ShapeError(f"initialise expects at least 2 rows, got {len(rows)}.")
+            raise ShapeError(f"start_from expects at least 2 rows, got {len(rows)}.")
         for index, (modulation, _, others) in enumerate(self._steps(context)):
             for part in modulation:
                 rows = part(rows)

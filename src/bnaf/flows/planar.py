@@ -8,20 +8,14 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from bnaf.laws.roots import solve_along
-from bnaf._checks import one_of, whole
-from bnaf.laws.distribution import FlowDistribution, StandardNormal
-from bnaf.flows.bnaf import DIRECTIONS, Flow
-from bnaf.laws.transforms import (
-    ComposeTransform,
-    InverseTransform,
-    Inversion,
-    LogDet,
-    Rows,
-    RowTransform,
-)
+from bnaf._checks import whole
+from bnaf.errors import InversionError
+from bnaf.flows.flow import Flow
+from bnaf.laws.roots import MAX_ITERATIONS
+from bnaf.laws.transforms import ComposeTransform, Passage, Points, RowTransform
 
 SHIFT = math.log(math.e - 1)  # softplus of it is 1
+Numbers = Float[Tensor, "..."]
 
 
 class Plane(NamedTuple):
@@ -64,27 +58,28 @@ class PlanarTransform(RowTransform):
     """
 
     def __init__(self, plane: Plane) -> None:
-        super().__init__()
+        super().__init__(plane.w.shape[-1], plane.w)
         self.plane = plane
 
-    def _place(self, x: Rows) -> Float[Tensor, "..."]:
+    def _place(self, x: Points) -> Float[Tensor, "..."]:
         return (x * self.plane.w).sum(-1) + self.plane.bias
 
-    def _log_det(self, bent: Float[Tensor, "..."]) -> LogDet:
+    def _log_det(self, bent: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Return log det J, given the tanh."""
         return torch.lerp(self.plane.room, torch.ones_like(bent), bent.square()).log()
 
-    def call_and_ladj(self, x: Rows) -> tuple[Rows, LogDet]:
+    def _map(self, x: Points, *, ladj: bool) -> Passage:
         bent = self._place(x).tanh()
-        return torch.addcmul(x, self.plane.u_hat, bent.unsqueeze(-1)), self._log_det(bent)
+        y = torch.addcmul(x, self.plane.u_hat, bent.unsqueeze(-1))
+        return Passage(y, self._log_det(bent))
 
-    def invert(self, y: Rows, *, ladj: bool = False) -> Inversion:
+    def _invert(self, y: Points, *, ladj: bool) -> Passage:
         target = self._place(y)
         inside = target.isfinite() & y.isfinite().all(-1)
         target = torch.where(inside, target, 0.0)
         bent = solve_along(target, self.plane.room.expand(target.shape)).tanh()
         x = torch.addcmul(y, self.plane.u_hat, bent.unsqueeze(-1), value=-1)
-        return Inversion(x, self._log_det(bent), inside)
+        return Passage(x, -self._log_det(bent), inside)
 
 
 class Planar(Flow):
@@ -121,23 +116,15 @@ class Planar(Flow):
         context_layers: int = 0,
         context_width: int = 64,
     ) -> None:
-        super().__init__(
-            whole("features", features),
-            whole("context_features", context_features, least=0),
-        )
-        self._settings: dict[str, Any] = {
-            "features": features,
-            "context_features": context_features,
-            "transforms": whole("transforms", transforms),
-            "direction": one_of("direction", direction, DIRECTIONS),
-            "context_layers": whole("context_layers", context_layers, least=0),
-            "context_width": whole("context_width", context_width),
-        }
+        super().__init__(features, context_features, direction)
+        self.transforms = whole("transforms", transforms)
+        context_layers = whole("context_layers", context_layers, least=0)
+        context_width = whole("context_width", context_width)
         numbers = self._draw_numbers(transforms)
         self.numbers: nn.Parameter | None = None
         self.conditioner: nn.Sequential | None = None
         if context_features:
-            self.conditioner = self._draw_conditioner(numbers)
+            self.conditioner = self._draw_conditioner(numbers, [context_width] * context_layers)
         else:
             self.numbers = nn.Parameter(numbers)
 
@@ -148,11 +135,13 @@ class Planar(Flow):
         return torch.cat([u, w, torch.randn(transforms, 1)], 1)
 
     @torch.no_grad()
-    def _draw_conditioner(self, numbers: Float[Tensor, "transforms numbers"]) -> nn.Sequential:
+    def _draw_conditioner(
+        self, numbers: Float[Tensor, "transforms numbers"], widths: list[int]
+    ) -> nn.Sequential:
         """Draw the context network; it starts near numbers that do not depend on the context."""
         modules: list[nn.Module] = []
-        inputs, width = self.context_features, self._settings["context_width"]
-        for _ in range(self._settings["context_layers"]):
+        inputs = self.context_features
+        for width in widths:
             modules += [nn.Linear(inputs, width), nn.SiLU()]
             inputs = width
         prediction = nn.Linear(inputs, numbers.numel())
@@ -160,32 +149,117 @@ class Planar(Flow):
         prediction.bias.copy_(numbers.flatten())
         return nn.Sequential(*modules, prediction)
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        return dict(self._settings)
-
-    @property
-    def parameter_count(self) -> int:
-        return sum(parameter.numel() for parameter in self.parameters())
-
-    def law(self, context: Float[Tensor, "*batch context_features"] | None) -> FlowDistribution:
-        transform: RowTransform = ComposeTransform(
-            [PlanarTransform(plane) for plane in self._planes(context)]
-        )
-        if self._settings["direction"] == "sampling":
-            transform = InverseTransform(transform)
-        batch = context.shape[:-1] if context is not None else torch.Size(())
-        base = StandardNormal(self.features, next(self.parameters()))
-        return FlowDistribution(transform, base, batch)
+    def make_transform(
+        self, context: Float[Tensor, "*batch context_features"] | None
+    ) -> RowTransform:
+        return ComposeTransform([PlanarTransform(plane) for plane in self._planes(context)])
 
     def _planes(self, context: Tensor | None) -> list[Plane]:
         if self.numbers is not None:
             numbers = self.numbers
         else:
             assert self.conditioner is not None
-            numbers = self.conditioner(context).unflatten(-1, (self._settings["transforms"], -1))
+            numbers = self.conditioner(context).unflatten(-1, (self.transforms, -1))
             numbers = numbers.movedim(-2, 0)
         u, w, bias = numbers.split([self.features, self.features, 1], -1)
         u_hat, room = constrain(u, w)
         parts = (u_hat, w, bias.squeeze(-1), room)
         return [Plane(*plane) for plane in zip(*(part.unbind() for part in parts), strict=True)]
+
+
+def solve_along(target: Numbers, room: Numbers) -> Numbers:
+    r"""Return a with :math:`a + (r - 1) \tanh a = t`, elementwise, with gradients of any order.
+
+    The left side increases in a for every r above 0. By the implicit function theorem
+
+    .. math::
+        \frac{\partial a}{\partial t} = \frac{1}{g'}, \qquad
+        \frac{\partial a}{\partial r} = -\frac{\tanh a}{g'}, \qquad
+        g' = \tanh^2 a + r \, (1 - \tanh^2 a)
+
+    Args:
+        target: t.
+        room: r, above 0, of the same shape.
+    """
+    root: Tensor = _Root.apply(target, room)  # type: ignore[no-untyped-call]
+    return root
+
+
+class _Root(torch.autograd.Function):
+    """The root as a function that torch and torch.func can differentiate in both modes."""
+
+    @staticmethod
+    def forward(target: Tensor, room: Tensor) -> Tensor:
+        return find_root(target, room)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[1], output)
+        ctx.save_for_forward(inputs[1], output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        room, root = ctx.saved_tensors
+        bent = root.tanh()
+        grad = grad / _slope(bent, room)
+        return grad, -grad * bent
+
+    @staticmethod
+    def jvp(ctx: Any, target: Tensor, room: Tensor) -> Tensor:
+        at_room, root = ctx.saved_tensors
+        bent = root.tanh()
+        tangent: Tensor = (target - bent * room) / _slope(bent, at_room)
+        return tangent
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, int | None], target: Tensor, room: Tensor
+    ) -> tuple[Tensor, int]:
+        moved = [
+            tensor.unsqueeze(0) if dim is None else tensor.movedim(dim, 0)
+            for tensor, dim in zip((target, room), in_dims, strict=True)
+        ]
+        return solve_along(*torch.broadcast_tensors(*moved)), 0
+
+
+def _slope(bent: Numbers, room: Numbers) -> Numbers:
+    square = bent.square()
+    return square + (1 - square) * room
+
+
+@torch.no_grad()
+def find_root(target: Numbers, room: Numbers) -> Numbers:
+    """Return the root by Newton's method within a bracket.
+
+    tanh lies between -1 and 1, so the root is within ``|room - 1|`` of the target. A Newton step
+    that leaves the bracket, or that has not halved the error, gives way to bisection.
+
+    Raises:
+        InversionError: If some root is not found, which takes a number that is not finite.
+    """
+    push = room - 1
+    low, high = target - push.abs(), target + push.abs()
+    root, previous = target.clone(), torch.full_like(target, torch.inf)
+    done = torch.zeros_like(target, dtype=torch.bool)
+    spacing, tiny = 2 * torch.finfo(target.dtype).eps, torch.finfo(target.dtype).tiny
+    for _ in range(MAX_ITERATIONS):
+        bent = root.tanh()
+        error = (root - target) + push * bent
+        low = torch.where(error < 0, root, low)
+        high = torch.where(error > 0, root, high)
+        newton = root - error / _slope(bent, room)
+        within = (newton >= low) & (newton <= high)
+        slow = error.abs() > 0.5 * previous
+        previous = error.abs()
+        close = error.abs() <= spacing * (root.abs() + (push * bent).abs()) + tiny
+        close |= high - low <= spacing * root.abs() + tiny
+        proposal = torch.where(within & ~slow, newton, low + (high - low) / 2)
+        proposal = torch.where(close, torch.where(within, newton, root), proposal)
+        root = torch.where(done, root, proposal)
+        done |= close
+        if done.all():
+            return root
+    raise InversionError(
+        f"{int((~done).sum())} of {done.numel()} rows were not inverted within {MAX_ITERATIONS} "
+        "steps; check the weights for values that are not finite."
+    )

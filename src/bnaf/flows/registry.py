@@ -3,7 +3,7 @@
 from importlib import import_module
 
 from bnaf.errors import SettingsError
-from bnaf.flows.bnaf import Flow
+from bnaf.flows.flow import Flow
 
 FLOWS = {
     "bnaf": "bnaf.flows.bnaf:BNAF",

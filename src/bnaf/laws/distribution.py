@@ -10,10 +10,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.distributions import Distribution, Independent, Normal, constraints
 
-from bnaf._checks import check_rows
-from bnaf.errors import InversionError, SettingsError, ShapeError
-from bnaf.block.tensors import traced
-from bnaf.laws.transforms import InverseTransform, RowTransform, reached
+from bnaf._checks import check_rows, one_of
+from bnaf._torch import traced
+from bnaf.errors import InversionError, ShapeError
+from bnaf.laws.transforms import Passage, RowTransform, reached
 
 MAX_REDRAWS = 1000
 
@@ -63,20 +63,14 @@ class FlowDistribution(Distribution):
 
     def _log_prob(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Return the log-density of finite rows."""
-        if isinstance(self.transform, InverseTransform):
-            z, log_det, inside = self.transform.forward.invert(x, ladj=True)
-            return torch.where(inside, self.base.log_prob(z) - log_det, -torch.inf)
-        z, log_det = self.transform.call_and_ladj(x)
-        return self.base.log_prob(z) + log_det
+        z, log_det, inside = self.transform.map(x)
+        log_prob = self.base.log_prob(z) + log_det
+        return log_prob if inside is None else torch.where(inside, log_prob, -torch.inf)
 
     def base_noise(self, value: Tensor) -> Float[Tensor, "..."]:
         """Return z = transform(x) of each row; infinite where a row has none."""
-        value = self._checked(value)
-        if not isinstance(self.transform, InverseTransform):
-            z: Tensor = self.transform(value)
-            return z
-        z, _, inside = self.transform.forward.invert(value)
-        return torch.where(inside.unsqueeze(-1), z, torch.inf)
+        z, _, inside = self.transform.map(self._checked(value), ladj=False)
+        return z if inside is None else torch.where(inside.unsqueeze(-1), z, torch.inf)
 
     def sample(
         self,
@@ -94,8 +88,7 @@ class FlowDistribution(Distribution):
         Raises:
             InversionError: If some draw has no pre-image and is not to be redrawn.
         """
-        if outside not in ("raise", "redraw"):
-            raise SettingsError(f"outside must be 'raise' or 'redraw', got {outside!r}.")
+        one_of("outside", outside, ("raise", "redraw"))
         with torch.no_grad():
             if outside == "raise" or self.onto:
                 return self.rsample(sample_shape)
@@ -129,12 +122,13 @@ class FlowDistribution(Distribution):
 
     def rsample(self, sample_shape: Any = torch.Size()) -> Float[Tensor, "..."]:  # noqa: B008
         """Draw rows through which gradients flow."""
-        return reached(self.transform.invert(self._draw_base(sample_shape))).x
+        return reached(self._draw(sample_shape)).rows
 
     def draw_inside(self, sample_shape: Any) -> tuple[Float[Tensor, "..."], Bool[Tensor, "..."]]:
         """Draw rows once, and tell which draws of the base have no pre-image."""
-        x, _, inside = self.transform.invert(self._draw_base(sample_shape))
-        return x, ~inside
+        x, log_det, inside = self._draw(sample_shape)
+        outside = torch.zeros_like(log_det, dtype=torch.bool) if inside is None else ~inside
+        return x, outside
 
     @property
     def onto(self) -> bool:
@@ -148,7 +142,7 @@ class FlowDistribution(Distribution):
         """Draw rows and return them with their log-densities, from one pass."""
         z = self._draw_base(sample_shape)
         x, log_det, _ = reached(self.transform.invert(z, ladj=True))
-        return x, self.base.log_prob(z) + log_det
+        return x, self.base.log_prob(z) - log_det
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> "FlowDistribution":
         """Return the same law with a larger batch shape."""
@@ -167,7 +161,10 @@ class FlowDistribution(Distribution):
     @property
     def direction(self) -> str:
         """Which side is closed-form: "density" or "sampling"."""
-        return "sampling" if isinstance(self.transform, InverseTransform) else "density"
+        return "sampling" if self.transform.inverted else "density"
+
+    def _draw(self, sample_shape: Any) -> Passage:
+        return self.transform.invert(self._draw_base(sample_shape))
 
     def _draw_base(self, sample_shape: Any) -> Tensor:
         return self.base.rsample((*torch.Size(sample_shape), *self.batch_shape))

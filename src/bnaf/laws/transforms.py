@@ -1,69 +1,126 @@
-"""Bijections of the space of rows, as torch transforms.
+"""Bijections between rows, with the interface of torch's transforms.
 
-All keep the names of torch and zuko: ``transform(x)``, ``transform.inv(y)``,
-``log_abs_det_jacobian`` and ``call_and_ladj``, which returns both from one pass. Nothing is
-cached.
+A transform knows two ways, and each of them tells where it leads: the rows on the other side, the
+logarithm of how much volume grows, and which rows have somewhere to go at all. So nobody has to
+ask of a transform which of its ways is the closed-form one.
 """
 
-from collections.abc import Sequence
+import weakref
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.transforms import Transform
 
-from bnaf.errors import InversionError
+from bnaf._checks import check_rows
+from bnaf.errors import Argument, InversionError
 
-Rows = Float[Tensor, "... features"]  # a context may broaden the batch
+Points = Float[Tensor, "... features"]  # a context may broaden the batch
 LogDet = Float[Tensor, "..."]
 
 
-class Inversion(NamedTuple):
-    """Pre-images of some rows."""
+class Passage(NamedTuple):
+    """Rows that have passed through a transform, or through its inverse."""
 
-    x: Rows
+    rows: Points
     log_det: LogDet
-    """log |det dy/dx| at x; zeros where it was not asked for."""
-    inside: Bool[Tensor, "..."]
-    """Which rows have a pre-image; x of the others has no meaning."""
+    """Log-determinant of the Jacobian of the way taken; zeros where it was not asked for."""
+    inside: Bool[Tensor, "..."] | None = None
+    """Which rows had somewhere to go, the others having no meaning; ``None`` for all."""
 
 
 class RowTransform(Transform):
-    """Bijection between rows; a subclass defines ``call_and_ladj`` and ``invert``."""
+    """Bijection between rows; a subclass defines ``_map`` and ``_invert``.
+
+    Args:
+        features: Number of columns of a row.
+        like: A tensor of the type and on the device of the rows.
+    """
 
     domain = codomain = constraints.real_vector
     bijective = True
     sign = +1
+
+    def __init__(self, features: int, like: Tensor) -> None:
+        super().__init__()
+        self.features, self.like = features, like
+        self._known: weakref.ref[RowTransform] | None = None  # the inverse, while it is in use
 
     @property
     def onto(self) -> bool:
         """Whether every row has a pre-image."""
         return True
 
-    def call_and_ladj(self, x: Rows) -> tuple[Rows, LogDet]:
-        """Return y and log |det dy/dx| from a single pass."""
-        raise NotImplementedError
+    @property
+    def inverted(self) -> bool:
+        """Whether this was made as the inverse of another."""
+        return False
 
-    def invert(self, y: Rows, *, ladj: bool = False) -> Inversion:
-        """Return the pre-images of y, telling which rows have none."""
-        raise NotImplementedError
+    @abstractmethod
+    def _map(self, x: Points, *, ladj: bool) -> Passage:
+        """Return the images of rows that were checked."""
 
-    def _call(self, x: Rows) -> Rows:
-        return self.call_and_ladj(x)[0]
+    @abstractmethod
+    def _invert(self, y: Points, *, ladj: bool) -> Passage:
+        """Return the pre-images of rows that were checked."""
 
-    def _inverse(self, y: Rows) -> Rows:
-        return reached(self.invert(y)).x
+    def map(self, x: Tensor, *, ladj: bool = True) -> Passage:
+        """Return y with its log |det dy/dx|, telling which rows have an image.
 
-    def log_abs_det_jacobian(self, x: Rows, y: Rows) -> LogDet:
+        Args:
+            x: Rows.
+            ladj: Whether the log-determinant is wanted; where it is free, it is there anyway.
+
+        Raises:
+            ShapeError: If the number of features is wrong.
+            DtypeError: If type or device are not those of the transform.
+        """
+        check_rows(x, self.features, self.like, "x")
+        return self._map(x, ladj=ladj)
+
+    def invert(self, y: Tensor, *, ladj: bool = False) -> Passage:
+        """Return x with its log |det dx/dy|, telling which rows have a pre-image.
+
+        Args:
+            y: Rows.
+            ladj: As in :meth:`map`.
+
+        Raises:
+            ShapeError: If the number of features is wrong.
+            DtypeError: If type or device are not those of the transform.
+        """
+        check_rows(y, self.features, self.like, "y")
+        return self._invert(y, ladj=ladj)
+
+    def call_and_ladj(self, x: Tensor) -> tuple[Points, LogDet]:
+        """Return y and log |det dy/dx| from a single pass.
+
+        Raises:
+            InversionError: If a row has no image.
+        """
+        y, log_det, _ = reached(self.map(x))
+        return y, log_det
+
+    def _call(self, x: Tensor) -> Points:
+        return reached(self.map(x, ladj=False)).rows
+
+    def _inverse(self, y: Tensor) -> Points:
+        return reached(self.invert(y)).rows
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> LogDet:
         return self.call_and_ladj(x)[1]
 
     @property
     def inv(self) -> "RowTransform":
-        """The inverse, itself a transform."""
-        return InverseTransform(self)
+        """The inverse, itself a transform; its own inverse is this one."""
+        known: RowTransform | None = None if self._known is None else self._known()
+        if known is None:
+            known = InverseTransform(self)
+            self._known = weakref.ref(known)
+        return known
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -71,40 +128,45 @@ class RowTransform(Transform):
     __hash__ = object.__hash__
 
 
-def reached(inversion: Inversion) -> Inversion:
-    """Return an inversion of which every row succeeded.
+def reached(passage: Passage) -> Passage:
+    """Return a passage in which every row arrived.
 
     Raises:
         InversionError: If a row has no pre-image.
     """
-    inside = inversion.inside
-    if not inside.all():
+    inside = passage.inside
+    if inside is not None and not inside.all():
         raise InversionError(
             f"{int((~inside).sum())} of {inside.numel()} rows have no pre-image: they are not "
-            "finite, or lie outside the range of a flow that is not onto. Draw with "
-            'sample(..., outside="redraw"), or use activation="leaky_tanh" or a residual on every '
-            "transform."
+            "finite, or lie outside the range of a flow that is not onto. Draw again with ",
+            Argument("outside", "redraw"),
+            ', or use activation="leaky_tanh" or a residual on every transform.',
         )
-    return inversion
+    return passage
+
+
+def finite_passage(rows: Points, log_det: LogDet) -> Passage:
+    """Return the passage through a bijection of the whole space: finite rows arrive."""
+    return Passage(rows, log_det.expand(rows.shape[:-1]), rows.isfinite().all(-1))
 
 
 class InverseTransform(RowTransform):
-    """Inverse of another transform."""
+    """Inverse of another transform: its two ways change places."""
 
     def __init__(self, forward: RowTransform) -> None:
-        super().__init__()
+        super().__init__(forward.features, forward.like)
         self.forward = forward
 
-    def call_and_ladj(self, x: Rows) -> tuple[Rows, LogDet]:
-        inversion = reached(self.forward.invert(x, ladj=True))
-        return inversion.x, -inversion.log_det
+    @property
+    def inverted(self) -> bool:
+        """Whether the other was not."""
+        return not self.forward.inverted
 
-    def invert(self, y: Rows, *, ladj: bool = False) -> Inversion:
-        x, log_det = self.forward.call_and_ladj(y)
-        return Inversion(x, -log_det, torch.ones_like(log_det, dtype=torch.bool))
+    def _map(self, x: Points, *, ladj: bool) -> Passage:
+        return self.forward._invert(x, ladj=ladj)
 
-    def _call(self, x: Rows) -> Rows:
-        return reached(self.forward.invert(x)).x
+    def _invert(self, y: Points, *, ladj: bool) -> Passage:
+        return self.forward._map(y, ladj=ladj)
 
     @property
     def inv(self) -> RowTransform:
@@ -112,39 +174,30 @@ class InverseTransform(RowTransform):
         return self.forward
 
 
-def reorder(
-    x: Float[Tensor, "features rows"], order: Int[Tensor, " features"]
-) -> Float[Tensor, "features rows"]:
-    """Return columns with their features in another order."""
-    if torch.compiler.is_compiling():
-        # as a product: compiled by torch 2.13, an indexed read together with gates gave wrong
-        # gradients or corrupted memory; the cause inside the compiler is not known
-        return F.one_hot(order, len(order)).to(x.dtype) @ x
-    return x[order]
-
-
 class PermutationTransform(RowTransform):
-    """Change of the order of the features."""
+    """Change of the order of the features.
 
-    def __init__(self, order: Int[Tensor, " features"]) -> None:
-        super().__init__()
+    Args:
+        order: Feature i of y is feature ``order[i]`` of x.
+        like: A tensor of the type of the rows.
+    """
+
+    def __init__(self, order: Int[Tensor, " features"], like: Tensor) -> None:
+        super().__init__(len(order), like)
         self.order = order
 
-    def call_and_ladj(self, x: Rows) -> tuple[Rows, LogDet]:
-        return x[..., self.order], x.new_zeros(x.shape[:-1])
+    def _map(self, x: Points, *, ladj: bool) -> Passage:
+        return Passage(x[..., self.order], x.new_zeros(x.shape[:-1]))
 
-    def invert(self, y: Rows, *, ladj: bool = False) -> Inversion:
-        zeros = y.new_zeros(y.shape[:-1])
-        return Inversion(
-            y[..., self.order.argsort()], zeros, torch.ones_like(zeros, dtype=torch.bool)
-        )
+    def _invert(self, y: Points, *, ladj: bool) -> Passage:
+        return Passage(y[..., self.order.argsort()], y.new_zeros(y.shape[:-1]))
 
 
 class ComposeTransform(RowTransform):
-    """One transform after the other, the first of ``parts`` first."""
+    """One transform after the other, the first of ``parts`` first; there is one at least."""
 
     def __init__(self, parts: Sequence[RowTransform]) -> None:
-        super().__init__()
+        super().__init__(parts[0].features, parts[0].like)
         self.parts = tuple(parts)
 
     @property
@@ -152,18 +205,19 @@ class ComposeTransform(RowTransform):
         """Whether every part is."""
         return all(part.onto for part in self.parts)
 
-    def call_and_ladj(self, x: Rows) -> tuple[Rows, LogDet]:
-        log_det = x.new_zeros(())
-        for part in self.parts:
-            x, log_det_part = part.call_and_ladj(x)
-            log_det = log_det + log_det_part
-        return x, log_det
+    def _map(self, x: Points, *, ladj: bool) -> Passage:
+        return _follow(x, [part._map for part in self.parts], ladj)
 
-    def invert(self, y: Rows, *, ladj: bool = False) -> Inversion:
-        log_det = y.new_zeros(y.shape[:-1])
-        inside = torch.ones_like(log_det, dtype=torch.bool)
-        for part in reversed(self.parts):
-            y, log_det_part, inside_part = part.invert(y, ladj=ladj)
-            inside = inside & inside_part
-            log_det = log_det + log_det_part
-        return Inversion(y, log_det, inside)
+    def _invert(self, y: Points, *, ladj: bool) -> Passage:
+        return _follow(y, [part._invert for part in reversed(self.parts)], ladj)
+
+
+def _follow(rows: Tensor, ways: Sequence[Callable[..., Passage]], ladj: bool) -> Passage:
+    """Return where rows are led by one way after the other."""
+    log_det, inside = rows.new_zeros(()), None
+    for way in ways:
+        rows, log_det_part, inside_part = way(rows, ladj=ladj)
+        log_det = log_det + log_det_part
+        if inside_part is not None:
+            inside = inside_part if inside is None else inside & inside_part
+    return Passage(rows, log_det.expand(rows.shape[:-1]), inside)

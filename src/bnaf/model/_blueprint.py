@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from bnaf.errors import StorageError
-from bnaf.flows.bnaf import Flow
+from bnaf.flows.flow import Flow
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 LEAST_SIZE, LARGEST_SIZE = 2**12, 2**20  # settings below are never too large, above always

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from bnaf.laws.distribution import FlowDistribution
 from bnaf.errors import ShapeError
-from bnaf.flows.bnaf import Flow
+from bnaf.flows.flow import Flow
+from bnaf.laws.distribution import FlowDistribution
 
 CHUNK_ROWS = 8192  # scored or drawn at a time
 

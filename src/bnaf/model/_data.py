@@ -1,25 +1,45 @@
-"""What a fit takes from a table: standardised rows, their columns and their scales."""
+"""What a fit takes from a table or a stream: standardised rows, their columns and their scales."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from bnaf.tables.splits import RowSplit
+from bnaf.errors import TableError
 from bnaf.model.standardisation import Standardisation
-from bnaf.tables.streams import ParquetStream
-from bnaf.tables.reading import Table, align_tables, read_table
 from bnaf.model.whitening import whiten
-from bnaf.errors import SettingsError, TableError
-from bnaf.training import TrainingSettings
-from bnaf.training.batches import sorted_order, worth_of
+from bnaf.tables.reading import read_table
+from bnaf.tables.splits import RowSets, RowSplit
+from bnaf.tables.streams import NumberedRows, ParquetStream
+from bnaf.tables.table import Table
 from bnaf.training._inputs import as_weights
+from bnaf.training.batches import Batch, StreamRows, sorted_order, worth_of
+from bnaf.training.recipe import TableFacts, is_small, valid_share
 
-WHOLE_TABLE = 1_000  # rows up to which none are set aside
-VALID_SHARE = 0.1
 WHITENED_COLUMNS = 256  # up to which a small table is whitened: matrices go into model files
+
+
+@dataclass(frozen=True)
+class Scales:
+    """How columns of a table become rows and contexts of a flow.
+
+    Args:
+        rows: Location and scale of the columns that are modelled; of a small table, their
+            correlations too.
+        given: Location and scale of those that are conditioned on, if any.
+    """
+
+    rows: Standardisation
+    given: Standardisation | None
+
+    def apply(self, values: Tensor, weights: Tensor | None = None) -> Batch:
+        """Return rows with their contexts, from columns to model followed by given ones."""
+        x, c = values[:, : self.rows.features], values[:, self.rows.features :]
+        context = None if self.given is None else self.given.apply(c)
+        return Batch(self.rows.apply(x, context), context, weights)
 
 
 @dataclass(frozen=True)
@@ -27,44 +47,36 @@ class FitData:
     """Rows of a table as a flow sees them.
 
     Args:
-        rows: Standardised rows, or a stream of them.
-        count: Their number.
-        columns: Their names.
+        columns: Names of the columns that are modelled.
         types: Their types in the table.
-        scales: Their location and scale; of a small table, their correlations too.
         given: Names of the columns that are conditioned on.
-        given_scales: Their location and scale.
-        context: Standardised rows of these.
-        valid_rows: Standardised validation rows.
-        valid_context: Context of these.
-        weights: How much each row counts; moments are weighted too.
-        valid_weights: The same of the validation rows.
-        split: Which rows of the table these are; of a stream, nothing is known.
+        scales: How they are standardised.
+        facts: What the recipe goes by.
+        split: Which rows of the table these are.
+        train: Standardised rows to train on, or a stream of them.
+        valid: Those to validate on, if any.
     """
 
-    rows: Tensor | ParquetStream
-    count: int
     columns: tuple[str, ...]
-    types: tuple[str, ...] | None
-    scales: Standardisation | None
+    types: tuple[str, ...]
     given: tuple[str, ...]
-    given_scales: Standardisation | None
-    context: Tensor | None
-    valid_rows: Tensor | None
-    valid_context: Tensor | None
-    weights: Tensor | None
-    valid_weights: Tensor | None
-    split: RowSplit | None
+    scales: Scales
+    facts: TableFacts
+    split: RowSplit
+    train: Batch | StreamRows
+    valid: Batch | StreamRows | None
 
     @property
-    def worth(self) -> float:
-        """What the rows are worth: their number, if all weigh alike."""
-        return self.count if self.weights is None else worth_of(self.weights)
-
-    @property
-    def whitened(self) -> bool:
-        """Whether the rows are uncorrelated, so that a standard normal law is their Gaussian."""
-        return self.scales is not None and self.scales.factor is not None
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of :func:`bnaf.fit`."""
+        found: dict[str, Any] = {}
+        for part, prefix, name in ((self.train, "", "rows"), (self.valid, "valid_", "valid")):
+            if isinstance(part, Batch):
+                found |= {name: part.rows, f"{prefix}context": part.context}
+                found[f"{prefix}weights"] = part.weights
+            else:
+                found[name] = part
+        return found
 
     @classmethod
     def read(
@@ -75,143 +87,176 @@ class FitData:
         valid: Any,
         test: float,
         weights: Any,
-        settings: TrainingSettings,
+        seed: int,
     ) -> "FitData":
-        """Read a table, split it, and standardise its columns."""
-        if isinstance(source, ParquetStream):
-            return cls._stream(source, columns, given, valid, test)
-        table = source if isinstance(source, Table) else read_table(source)
-        names = tuple(columns or [name for name in table.columns if name not in given])
+        """Read a table or open a stream, split it, and standardise its columns."""
+        if not isinstance(source, Table | ParquetStream):
+            source = read_table(source)
+        names = tuple(columns or [name for name in source.columns if name not in given])
         if not names:
             raise TableError(
                 f"All columns ({', '.join(given)}) are given, expected one to model at least; "
                 "give fewer."
             )
-        table = table.select([*names, *given])
-        parts = _hold_out(table, valid, test, weights, settings.seed)
-        small = len(parts.train) <= WHOLE_TABLE
-        parts = parts.sorted() if small else parts
-        rows, held_out = parts.train.select(names), parts.valid
-        context = parts.train.select(given) if given else None
-        scales = Standardisation.from_rows(rows.rows, parts.weights)
-        given_scales = Standardisation.from_rows(context.rows, parts.weights) if context else None
-        known = given_scales.apply(context.rows) if given_scales and context else None
-        if small and table.features <= WHITENED_COLUMNS:
-            scales = whiten(scales, rows.rows, known, parts.weights)
-        valid_known = None
-        if given_scales and held_out:
-            valid_known = given_scales.apply(held_out.select(given).rows)
-        valid_rows = None
-        if held_out:
-            valid_rows = scales.apply(held_out.select(names).rows, valid_known)
-        return cls(
-            rows=scales.apply(rows.rows, known),
-            count=len(rows),
-            columns=names,
-            types=rows.types,
-            scales=scales,
-            given=tuple(given),
-            given_scales=given_scales,
-            context=known,
-            valid_rows=valid_rows,
-            valid_context=valid_known,
-            weights=parts.weights,
-            valid_weights=parts.valid_weights,
-            split=parts.split,
-        )
-
-    @classmethod
-    def _stream(
-        cls,
-        stream: ParquetStream,
-        columns: Sequence[str] | None,
-        given: Sequence[str],
-        valid: Any,
-        test: float,
-    ) -> "FitData":
-        """Take a stream as it is; it standardises its rows itself."""
-        if columns is not None or given or test:
-            raise SettingsError(
-                "A stream is modelled as it is, without columns, given or test; choose columns "
-                "where the stream is made: ParquetStream(path, columns=[...])."
-            )
-        if stream.standardisation is None:
-            raise SettingsError(
-                "Expected a stream of standardised rows, got one of raw rows; make it with "
-                "ParquetStream(path, standardise=True)."
-            )
-        scales = stream.standardisation
-        valid_rows = None
-        if isinstance(valid, int | float) and valid:
-            raise SettingsError(
-                f"No rows of a stream are set aside to validate on, got valid={valid}; give a "
-                "table of other rows, or none."
-            )
-        if valid is not None and not isinstance(valid, int | float):
-            held_out = valid
-            if not isinstance(valid, Table):
-                held_out = read_table(valid, dequantise=stream.grid)
-            valid_rows = scales.apply(held_out.select(stream.columns).rows)
-        return cls(
-            rows=stream,
-            count=stream.survey.rows,
-            columns=tuple(stream.columns),
-            types=stream.types,
-            scales=scales,
-            given=(),
-            given_scales=None,
-            context=None,
-            valid_rows=valid_rows,
-            valid_context=None,
-            weights=None,
-            valid_weights=None,
-            split=None,
-        )
+        chosen = [*names, *given]
+        if isinstance(source, ParquetStream):
+            stream = source.view(columns=chosen)
+            if not is_small(stream.rows):
+                return _from_stream(stream, names, valid, test, weights, seed)
+            source = _gather(stream)
+        return _from_table(source.select(chosen), names, valid, test, weights, seed)
 
 
-class _Parts(NamedTuple):
-    """Rows to train on and to validate on, with their weights, and which rows these are."""
-
-    split: RowSplit
-    train: Table
-    weights: Tensor | None
-    valid: Table | None
-    valid_weights: Tensor | None
-
-    def sorted(self) -> "_Parts":
-        """Return the training rows in an order of their own, which all sums then follow."""
-        weights = self.weights
-        order = sorted_order([self.train.rows] if weights is None else [self.train.rows, weights])
-        weights = None if weights is None else weights[order]
-        return self._replace(train=self.train.take(order), weights=weights)
-
-
-def _hold_out(table: Table, valid: Any, test: float, weights: Any, seed: int) -> _Parts:
-    """Return training rows and validation rows, given or set aside."""
+def _from_table(
+    table: Table, names: tuple[str, ...], valid: Any, test: float, weights: Any, seed: int
+) -> FitData:
+    counts = None
     if weights is not None:
         like = torch.empty(0, dtype=torch.float64)
-        weights = as_weights(weights, len(table), like, "weights")
-    if valid is None:
-        small = len(table) <= WHOLE_TABLE or weights is not None
-        valid = 0.0 if small else VALID_SHARE
-    share = float(valid) if isinstance(valid, int | float) else 0.0
-    split = RowSplit.of(table, share, test, seed=seed)
-    parts = _set_aside(table, split, weights) if split.valid or split.test else None
-    if parts is None:
-        parts = _Parts(split, table, weights, None, None)
-    if isinstance(valid, int | float):
-        return parts
-    held_out = valid if isinstance(valid, Table) else read_table(valid, dequantise=table.grid)
-    return parts._replace(valid=align_tables(table, held_out).valid)
-
-
-def _set_aside(table: Table, split: RowSplit, weights: Tensor | None) -> _Parts:
-    """Set rows aside, and their weights with them."""
-    train, held_out, _ = split.indices()
-    return _Parts(
-        split,
-        table.take(train),
-        None if weights is None else weights[train],
-        table.take(held_out) if len(held_out) else None,
-        weights[held_out] if weights is not None and len(held_out) else None,
+        counts = as_weights(weights, len(table), like, "weights")
+    split, held_out = _plan(table.columns, len(table), valid, test, counts, seed, table)
+    sets = split.sets()
+    # without rows set aside the order is that of the table, which all sums follow
+    train = sets.train if split.valid or split.test else torch.arange(len(table))
+    rows, weighed = table.rows[train], None if counts is None else counts[train]
+    small = is_small(len(train))
+    if small:  # in an order of their own, so that the one they came in does not matter
+        order = sorted_order([rows] if weighed is None else [rows, weighed])
+        rows, weighed = rows[order], None if weighed is None else weighed[order]
+    features = len(names)
+    moments = Standardisation.from_rows(rows[:, :features], weighed)
+    given = None
+    if table.features > features:
+        given = Standardisation.from_rows(rows[:, features:], weighed)
+    white = small and table.features <= WHITENED_COLUMNS
+    if white:
+        known = None if given is None else given.apply(rows[:, features:])
+        moments = whiten(moments, rows[:, :features], known, weighed)
+    scales = Scales(moments, given)
+    validation = None
+    if held_out is not None:
+        validation = scales.apply(held_out.rows)
+    elif len(sets.valid):
+        kept = None if counts is None else counts[sets.valid]
+        validation = scales.apply(table.rows[sets.valid], kept)
+    facts = TableFacts(
+        rows=len(train),
+        columns=table.features,
+        worth=len(train) if weighed is None else worth_of(weighed),
+        valid_rows=None if validation is None else len(validation.rows),
+        standardised=True,
+        white=white,
     )
+    return FitData(
+        names,
+        table.types[:features],
+        table.columns[features:],
+        scales,
+        facts,
+        split,
+        scales.apply(rows, weighed),
+        validation,
+    )
+
+
+def _from_stream(
+    stream: ParquetStream,
+    names: tuple[str, ...],
+    valid: Any,
+    test: float,
+    weights: Any,
+    seed: int,
+) -> FitData:
+    complete = np.flatnonzero(stream.survey.complete)
+    counts = None
+    if weights is not None:
+        like = torch.empty(0, dtype=torch.float64)
+        counts = torch.zeros(len(stream.survey.complete), dtype=torch.float64)
+        counts[complete] = as_weights(weights, stream.rows, like, "weights")
+    split, held_out = _plan(stream.columns, stream.rows, valid, test, counts, seed, stream)
+    parts = _choose(stream, split.sets(), complete)
+    train, features = parts[0], len(names)
+    given_names = stream.columns[features:]
+    given = None
+    if given_names:
+        given = Standardisation.from_moments(train.moments(given_names, counts))
+    scales = Scales(Standardisation.from_moments(train.moments(names, counts)), given)
+
+    def prepare(item: NumberedRows) -> Batch:
+        weighed = None if counts is None else counts[torch.from_numpy(item.numbers)]
+        return scales.apply(item.rows, weighed)
+
+    worth = float(train.rows)
+    if counts is not None:
+        worth = worth_of(counts[torch.from_numpy(complete)][split.sets().train])
+    validation: Batch | StreamRows | None = None
+    if held_out is not None:
+        validation = scales.apply(held_out.rows)
+    elif parts[1] is not None:
+        validation = StreamRows(parts[1], prepare)
+    facts = TableFacts(
+        rows=train.rows,
+        columns=len(stream.columns),
+        worth=worth,
+        valid_rows=split.valid if held_out is None else len(held_out),
+        batch=stream.batch_rows,
+        batches=len(train),
+        standardised=True,
+    )
+    return FitData(
+        names,
+        stream.types[:features],
+        given_names,
+        scales,
+        facts,
+        split,
+        StreamRows(train, prepare, worth=worth),
+        validation,
+    )
+
+
+def _gather(stream: ParquetStream) -> Table:
+    """Return the rows of a short stream as a table."""
+    rows = torch.cat(list(stream.view(shuffle=False, drop_last=False)))
+    return Table(rows, stream.columns, stream.types, stream.grid)
+
+
+def _plan(
+    columns: Sequence[str],
+    rows: int,
+    valid: Any,
+    test: float,
+    weights: Tensor | None,
+    seed: int,
+    source: Table | ParquetStream,
+) -> tuple[RowSplit, Table | None]:
+    """Return which rows are set aside, and other rows to validate on, where they are given."""
+    if valid is None:
+        valid = 0.0 if weights is not None else valid_share(rows)
+    share = valid if isinstance(valid, int | float) else 0.0
+    digest = source.survey.digest if isinstance(source, ParquetStream) else None
+    if digest is None:
+        split = RowSplit.of(source, share, test, seed=seed)  # type: ignore[arg-type]
+    else:
+        split = RowSplit.plan(rows, share, test, seed=seed, digest=digest)
+    if isinstance(valid, int | float):
+        return split, None
+    held_out = valid if isinstance(valid, Table) else read_table(valid, dequantise=source.grid)
+    return split, held_out.select(columns)
+
+
+def _choose(
+    stream: ParquetStream, sets: RowSets, complete: np.ndarray
+) -> tuple[ParquetStream, ParquetStream | None]:
+    """Return streams of the rows to train on and to validate on, with their numbers."""
+
+    def mark(indices: Tensor) -> np.ndarray:
+        chosen = np.zeros(len(stream.survey.complete), dtype=bool)
+        chosen[complete[indices.numpy()]] = True
+        return chosen
+
+    train = stream.view(chosen=mark(sets.train), numbered=True, drop_last=True)
+    if not len(sets.valid):
+        return train, None
+    held = stream.view(chosen=mark(sets.valid), numbered=True, shuffle=False, drop_last=False)
+    return train, held

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from bnaf.model.standardisation import Standardisation
-from bnaf.flows.bnaf import Flow
-from bnaf.model.model import Model
+from bnaf.flows.flow import Flow
 from bnaf.flows.registry import flow_name
+from bnaf.model.model import Model
+from bnaf.model.standardisation import Standardisation
 
 
 def describe(what: Flow | Model) -> dict[str, Any]:

@@ -15,13 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bnaf.model._blueprint import build_flow, check_tensors, plan_flow
-from bnaf.model.standardisation import Standardisation
-from bnaf.errors import BnafError, SettingsError, StorageError
 from bnaf._files import stored_file
-from bnaf.flows.bnaf import Flow
-from bnaf.model.model import Model
+from bnaf.errors import BnafError, SettingsError, StorageError
+from bnaf.flows.flow import Flow
 from bnaf.flows.registry import flow_name, flow_named, flow_names
+from bnaf.model._blueprint import build_flow, check_tensors, plan_flow
+from bnaf.model.model import Model
+from bnaf.model.standardisation import Standardisation
 
 FORMAT = 2  # 2: standardisations may have a factor and slopes
 HEADER_LIMIT = 2**24  # bytes
@@ -64,7 +64,7 @@ def save(flow_or_model: nn.Module | Model, path: str | Path, *, overwrite: bool 
     }
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     check_tensors(plan_flow(type(flow), flow.settings, shapes, "The flow"), shapes, "The flow")
-    content = pack(tensors, {"bnaf": text, "sha256": _digest(text, tensors)})
+    content = pack(tensors, {"bnaf": text, "sha256": digest_contents(text, tensors)})
     with stored_file(Path(path), overwrite=overwrite) as file:
         file.write(content)
 
@@ -147,7 +147,7 @@ def _standardisation(parts: Mapping[str, Any]) -> Standardisation:
     )
 
 
-def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:
+def digest_contents(text: str, tensors: Mapping[str, Tensor]) -> str:
     """Return a digest of the header, and of names, types, shapes and values of all tensors."""
     digest = hashlib.sha256(text.encode())
     for name in sorted(tensors):
@@ -177,7 +177,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor], str]:
         raise StorageError(
             f"{path.name} is truncated or no model file: {str(error)[:200]}. Copy it again."
         ) from None
-    if _digest(metadata["bnaf"], tensors) != metadata.get("sha256"):
+    if digest_contents(metadata["bnaf"], tensors) != metadata.get("sha256"):
         raise StorageError(
             f"{path.name} was altered after it was saved: its digest is not the one expected. "
             "Copy it again."

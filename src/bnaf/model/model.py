@@ -1,9 +1,7 @@
 """A flow with the columns and the units of its table."""
 
 import copy
-import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +9,17 @@ import torch
 from jaxtyping import Float64
 from torch import Generator, Tensor
 
-from bnaf.model._chunks import CHUNK_ROWS, common_batch, measure_rows
-from bnaf.tables.ties import check_names
-from bnaf.model.standardisation import Standardisation
-from bnaf.tables.reading import Table, check_types
-from bnaf.laws.distribution import FlowDistribution
-from bnaf.errors import DtypeError, SettingsError, ShapeError, TrainingError
-from bnaf.flows.bnaf import BNAF, Flow
+from bnaf._random import private_draws
+from bnaf.errors import Argument, DtypeError, SettingsError, ShapeError, TrainingError
+from bnaf.flows.flow import Flow
 from bnaf.flows.registry import flow_named
+from bnaf.laws.distribution import FlowDistribution
+from bnaf.model._chunks import CHUNK_ROWS, common_batch, measure_rows
 from bnaf.model._data import FitData
-from bnaf.training import TrainingRecord, TrainingSettings, fit, recommend
-from bnaf.training.recipe import suit_table
+from bnaf.model.standardisation import Standardisation
+from bnaf.tables.names import check_names
+from bnaf.tables.table import Table, check_types
+from bnaf.training import TrainingRecord, TrainingSettings, fit, resolve
 
 
 class Model:
@@ -107,7 +105,7 @@ class Model:
         of the settings, to tell when to stop; a smaller one is fitted as a whole.
 
         Args:
-            table: A :class:`bnaf.tables.reading.Table`, anything :func:`bnaf.read_table` reads, or a
+            table: A :class:`bnaf.tables.table.Table`, anything :func:`bnaf.read_table` reads, or a
                 :class:`bnaf.tables.streams.ParquetStream`.
             columns: Columns to model; by default all that are not given.
             given: Columns to condition on.
@@ -138,28 +136,19 @@ class Model:
             torch.Size([200])
         """
         settings = settings or TrainingSettings()
-        data = FitData.read(table, columns, given, valid, test, weights, settings)
-        whole = data.whitened and (settings.batch or data.count) >= data.count
-        columns_read = len(data.columns) + len(given)
-        if isinstance(data.rows, Tensor):
-            settings = suit_table(settings, data.worth, columns_read, whole=whole)
-        chosen = recommend(data.count, len(data.columns)).flow_settings if flow == "bnaf" else {}
-        chosen = {**chosen, **(flow_settings or {})}
-        if "context_features" not in chosen and given:
-            chosen["context_features"] = len(given)
-        with private_draws(torch.device("cpu"), settings.seed):
-            untrained = flow_named(flow)(len(data.columns), **chosen).to(dtype)
-            if isinstance(untrained, BNAF) and data.whitened:
+        data = FitData.read(table, columns, given, valid, test, weights, settings.seed)
+        kind = flow_named(flow)
+        settings = resolve(settings, data.facts, kind)
+        sizes = kind.sizes_for(len(data.columns), small=data.facts.small)
+        sizes |= {"context_features": len(data.given)} | dict(flow_settings or {})
+        with private_draws(settings.seed):
+            untrained = kind(len(data.columns), **sizes).to(dtype)
+            if data.facts.white:
                 untrained.start_smoothly()
         try:
             record = fit(
                 untrained,
-                data.rows,
-                valid=data.valid_rows,
-                context=data.context,
-                valid_context=data.valid_context,
-                weights=data.weights,
-                valid_weights=data.valid_weights,
+                **data.arguments,
                 settings=settings,
                 checkpoint=checkpoint,
                 logs=logs,
@@ -168,7 +157,7 @@ class Model:
             )
         except TrainingError as error:
             message = str(error)
-            if error.column is not None and not data.whitened:
+            if error.column is not None and not data.facts.white:
                 message += f" Column {error.column} is {data.columns[error.column]!r}."
             model = cls._fitted(untrained, data, error.record)
             raise TrainingError(message, error.record, column=error.column, model=model) from None
@@ -181,11 +170,11 @@ class Model:
         return cls(
             flow,
             columns=data.columns,
-            standardisation=data.scales,
+            standardisation=data.scales.rows,
             types=data.types,
             given_columns=data.given,
-            given_standardisation=data.given_scales,
-            record=facts | ({"split": data.split.as_dict()} if data.split else {}),
+            given_standardisation=data.scales.given,
+            record=facts | {"split": data.split.as_dict()},
         )
 
     @property
@@ -271,7 +260,7 @@ class Model:
             draw = torch.randint(2**62, (), generator=generator, device=generator.device)
             seed = int(draw.item())
         flow, context = self._precise(), self._context(given)
-        with torch.no_grad(), private_draws(_device(flow), seed):
+        with torch.no_grad(), private_draws(seed, _device(flow)):
             law = flow(context)
             size = max(1, CHUNK_ROWS // max(1, law.batch_shape.numel()))
             sizes = [min(size, count - start) for start in range(0, count, size)] or [0]
@@ -334,11 +323,13 @@ class Model:
             if self.given_columns:
                 raise ShapeError(
                     f"This model expects the given columns {', '.join(self.given_columns)}; "
-                    "call it with given=...."
+                    "give them with ",
+                    Argument("given"),
+                    ".",
                 )
             return None
         if not self.given_columns:
-            raise ShapeError("This model has no given columns; call it without given.")
+            raise ShapeError("This model has no given columns; leave out ", Argument("given"), ".")
         values = self._values(given, self.given_columns, "given")
         return self.given_standardisation.apply(values)
 
@@ -369,24 +360,6 @@ class Model:
     def __repr__(self) -> str:
         given = f", given_columns={self.given_columns}" if self.given_columns else ""
         return f"Model({type(self.flow).__name__}, columns={self.columns}{given})"
-
-
-@contextmanager
-def private_draws(device: torch.device, seed: int | None = None) -> Iterator[None]:
-    """Seed torch's generators for a while, and leave them as they were.
-
-    Args:
-        device: Where values are drawn.
-        seed: The seed; one of the system's by default.
-    """
-    seed = secrets.randbits(62) if seed is None else seed
-    cuda = device.type == "cuda"
-    with torch.random.fork_rng(devices=[device] if cuda else []):
-        torch.default_generator.manual_seed(seed)
-        if cuda:
-            with torch.cuda.device(device):
-                torch.cuda.manual_seed(seed)
-        yield
 
 
 def _device(holder: object) -> torch.device:

@@ -7,6 +7,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from bnaf.errors import ShapeError, TableError
+from bnaf.tables.moments import RunningMoments
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,12 +100,16 @@ class Standardisation:
             rows: Finite values.
             weights: How much each row counts, none below 0 and some above; all alike by default.
         """
-        rows = rows.detach().to("cpu", torch.float64)
-        if weights is not None:
-            return _weighted(rows, weights.detach().to("cpu", torch.float64))
         moments = RunningMoments(rows.shape[1])
-        moments.update(rows)
-        return moments.standardisation()
+        if weights is not None:
+            weights = weights.detach().to("cpu", torch.float64)
+        moments.update(rows.detach().to("cpu", torch.float64), weights)
+        return cls.from_moments(moments)
+
+    @classmethod
+    def from_moments(cls, moments: RunningMoments) -> "Standardisation":
+        """Return mean and deviation of what moments have taken in; a constant column has 1."""
+        return cls(moments.centre, moments.deviation)
 
     @classmethod
     def identity(cls, features: int) -> "Standardisation":
@@ -177,64 +182,3 @@ class Standardisation:
                 f"This standardisation expects {self.slopes.shape[1]} given columns, got {got}."
             )
         return given.to(torch.float64) @ self.slopes.t().to(given.device)
-
-
-class RunningMoments:
-    r"""Mean, deviation and range of columns that come in chunks.
-
-    Chunks are merged by their means and sums of squared deviations, so that nothing cancels:
-
-    .. math:: M = M_a + M_b + (\mu_b - \mu_a)^2 \frac{n_a n_b}{n_a + n_b}
-
-    Args:
-        columns: Number of columns.
-    """
-
-    def __init__(self, columns: int) -> None:
-        self.rows = 0
-        self.mean = torch.zeros(columns, dtype=torch.float64)
-        self.squares = torch.zeros(columns, dtype=torch.float64)
-        self.least = torch.full((columns,), torch.inf, dtype=torch.float64)
-        self.largest = torch.full((columns,), -torch.inf, dtype=torch.float64)
-
-    def update(self, rows: Float64[Tensor, "rows columns"]) -> None:
-        """Take in a chunk of rows, all finite."""
-        if not len(rows):
-            return
-        mean = rows.mean(0)
-        squares = (rows - mean).square().sum(0)
-        total = self.rows + len(rows)
-        shift = mean - self.mean
-        self.mean = self.mean + shift * (len(rows) / total)
-        self.squares = self.squares + squares + shift.square() * (self.rows * len(rows) / total)
-        self.least = torch.minimum(self.least, rows.amin(0))
-        self.largest = torch.maximum(self.largest, rows.amax(0))
-        self.rows = total
-
-    @property
-    def constant(self) -> Tensor:
-        """Which columns hold one value in all rows."""
-        return self.least == self.largest
-
-    def standardisation(self) -> Standardisation:
-        """Return mean and deviation of what was taken in; a constant column has scale 1."""
-        deviation = (self.squares / max(self.rows, 1)).sqrt()
-        still = self.constant | (deviation == 0)
-        return Standardisation(
-            torch.where(self.constant, self.least, self.mean), torch.where(still, 1.0, deviation)
-        )
-
-
-def _weighted(
-    rows: Float64[Tensor, "rows columns"], weights: Float64[Tensor, " rows"]
-) -> Standardisation:
-    """Return weighted mean and deviation; rows that weigh nothing do not matter."""
-    counts = weights > 0
-    rows, shares = rows[counts], (weights[counts] / weights.sum()).unsqueeze(1)
-    mean = (shares * rows).sum(0)
-    deviation = (shares * (rows - mean).square()).sum(0).sqrt()
-    constant = rows.amin(0) == rows.amax(0)
-    still = constant | (deviation == 0)
-    return Standardisation(
-        torch.where(constant, rows[0], mean), torch.where(still, 1.0, deviation)
-    )

@@ -9,10 +9,11 @@ from jaxtyping import Float64
 from matplotlib.axes import Axes
 from torch import Tensor
 
-from bnaf.tables.reading import Table
-from bnaf.errors import SettingsError
+from bnaf._text import plain_name
+from bnaf.errors import Argument, SettingsError
 from bnaf.model.model import Model
-from bnaf.plots.style import INK, plain_name, set_labels
+from bnaf.plots.style import INK, set_labels
+from bnaf.tables.table import Table
 
 DRAWS, PIXELS = 100_000, 160
 SMOOTHING = 0.7  # times the bandwidth of Scott's rule, which suits one Gaussian
@@ -158,7 +159,9 @@ def _two_columns(model: Model, columns: Sequence[str] | None) -> tuple[str, str]
         return names[0], names[1]
     raise SettingsError(
         f"A density of two columns expects two of {', '.join(model.columns)}, got "
-        f"{', '.join(names)}; choose them with columns=[...]."
+        f"{', '.join(names)}; choose them with ",
+        Argument("columns"),
+        ".",
     )
 
 

@@ -8,13 +8,13 @@ from matplotlib.figure import Figure, SubFigure
 from torch import Tensor
 
 from bnaf.evaluation.calibration import Calibration, CalibrationCheck
-from bnaf.tables.reading import Table
 from bnaf.model.model import Model
 from bnaf.plots.density import plot_density
 from bnaf.plots.judgement import plot_calibration, plot_scores, plot_shares
 from bnaf.plots.rows import plot_pairs
 from bnaf.plots.style import new_figure
 from bnaf.plots.training import plot_training
+from bnaf.tables.table import Table
 
 SAMPLES = 5_000
 MOST_SHARES, ACROSS = 9, 3

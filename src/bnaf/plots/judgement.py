@@ -6,9 +6,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from torch import Tensor
 
-from bnaf.evaluation.calibration import LEVEL, Calibration
+from bnaf._text import plain_name
 from bnaf.errors import SettingsError
-from bnaf.plots.style import ABOVE, COLOURS, DATA, INK, MODEL, plain_name, set_labels, show_legend
+from bnaf.evaluation.calibration import LEVEL, Calibration
+from bnaf.plots.style import ABOVE, COLOURS, DATA, INK, MODEL, set_labels, show_legend
 
 MOST_NAMED = 4
 LONGEST = 22  # letters that fit below a panel

@@ -6,10 +6,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from torch import Tensor
 
-from bnaf.tables.reading import Table
-from bnaf.tables.writing import typed_columns
+from bnaf._text import plain_name
 from bnaf.errors import SettingsError
-from bnaf.plots.style import ABOVE, DATA, MODEL, plain_name, set_labels, show_legend
+from bnaf.plots.style import ABOVE, DATA, MODEL, set_labels, show_legend
+from bnaf.tables.table import Table, typed_columns
 
 MOST_POINTS = 4_000
 BINS = 30

@@ -1,7 +1,6 @@
 """What all figures share: colours, names of columns as labels, and files."""
 
 import io
-import unicodedata
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,14 +14,13 @@ from matplotlib.rcsetup import cycler
 from matplotlib.text import Text
 from PIL import Image
 
-from bnaf.errors import SettingsError
 from bnaf._files import stored_file
+from bnaf.errors import SettingsError
 
 INK = "#1b2733"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 DATA, MODEL = COLOURS[:2]  # both stand out from white and from black
 FORMATS = ("png", "svg", "pdf")
-LONGEST = 28
 ABOVE: dict[str, Any] = {  # a legend above axes, out of the way of what is drawn
     "loc": "lower left",
     "bbox_to_anchor": (0, 1),
@@ -69,18 +67,6 @@ def styled() -> Iterator[None]:
 def new_figure(width: float, height: float) -> Figure:
     """Return an empty figure of some inches, apart from matplotlib's global list of figures."""
     return Figure(figsize=(width, height), layout="constrained")
-
-
-def plain_name(name: str, longest: int = LONGEST) -> str:
-    r"""Return the name of a column fit to be drawn: on one line, without control characters.
-
-    Example:
-        >>> plain_name("price\n(\x07$)"), plain_name("a" * 40, 6)
-        ('price (�$)', 'aaaaa…')
-    """
-    name = " ".join(name.split())
-    name = "".join("�" if unicodedata.category(sign)[0] == "C" else sign for sign in name)
-    return name if len(name) <= longest else name[: longest - 1] + "…"
 
 
 def set_labels(axes: Axes, *, x: str | None = None, y: str | None = None) -> None:

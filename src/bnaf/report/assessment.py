@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from bnaf._text import plain_name
 from bnaf.evaluation.calibration import CalibrationCheck, Verdict, check_calibration, column_shares
-from bnaf.tables.reading import Table
-from bnaf.model.description import describe
-from bnaf.model.model import Model
-from bnaf.plots.style import plain_name
-from bnaf.report.care import Care, find_care
-from bnaf.report.parts import Part, Parts, find_parts
 from bnaf.evaluation.classical import fit_gaussian
 from bnaf.evaluation.scores import COLUMN, Scores, standard_error
+from bnaf.model.description import describe
+from bnaf.model.model import Model
+from bnaf.report.care import Care, find_care
+from bnaf.report.parts import Part, Parts, find_parts
+from bnaf.tables.table import Table
 
 LEAST = 10
 UNUSUAL = 0.02  # a value further out than all but so many samples is what makes a row unlikely

@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bnaf._text import plain_name
 from bnaf.evaluation.calibration import LEVEL, SMALL_GAP, CalibrationCheck
-from bnaf.tables.ties import constant_columns, tied_columns
-from bnaf.tables.reading import Table
 from bnaf.model.model import Model
-from bnaf.plots.style import plain_name
+from bnaf.tables.table import Table
+from bnaf.tables.ties import constant_columns, tied_columns
 
 FAR = 10.0  # deviations from the mean
 SAME = 0.999  # correlation of columns that say the same

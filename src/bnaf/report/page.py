@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bnaf import __version__
-from bnaf.model.description import describe
 from bnaf._files import stored_file
+from bnaf._text import typeset
+from bnaf.model.description import describe
 from bnaf.report.assessment import Assessment, Standing
 from bnaf.report.pictures import draw_figures, paired_columns
-from bnaf.report.words import clean, number, say_fit, say_gain, say_judged, say_memory, say_rows
+from bnaf.report.words import clean, say_fit, say_gain, say_judged, say_memory, say_rows
 
 
 class Cell(NamedTuple):
@@ -131,9 +132,9 @@ def _facts(assessment: Assessment) -> dict[str, Any]:
         "rows_text": say_rows(assessment),
         "judged": assessment.parts.judged.name,
         "judged_text": say_judged(assessment.parts.judged.name),
-        "nats": number(standing.model[0], 3),
-        "error": number(standing.model[1], 3),
-        "gain": None if standing.gain is None else number(standing.gain[0], 2, sign=True),
+        "nats": typeset(standing.model[0], 3),
+        "error": typeset(standing.model[1], 3),
+        "gain": None if standing.gain is None else typeset(standing.gain[0], 2, sign=True),
         "gain_text": say_gain(standing),
         "memory_text": say_memory(assessment),
         "has_validation": model.record.get("valid") is not None,
@@ -170,8 +171,8 @@ def _standing_row(standing: Standing) -> list[Cell]:
         if pair is None:
             cells.append(Cell("–", math.nan))
         else:
-            spread = f" ± {number(error, 3)}" if not math.isnan(error) else ""
-            cells.append(Cell(f"{number(mean, 3, sign=sign)}{spread}", mean))
+            spread = f" ± {typeset(error, 3)}" if not math.isnan(error) else ""
+            cells.append(Cell(f"{typeset(mean, 3, sign=sign)}{spread}", mean))
     return cells
 
 
@@ -203,7 +204,7 @@ def _least_rows(assessment: Assessment) -> list[list[Cell]]:
         [
             Cell(f"{row.number:,}", row.number),
             Cell(row.part),
-            Cell(number(row.log_density, 2), row.log_density),
+            Cell(typeset(row.log_density, 2), row.log_density),
             Cell(clean(row.why)),
             *(Cell(f"{value:.6g}", value) for value in row.values),
         ]

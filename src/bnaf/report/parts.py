@@ -5,10 +5,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bnaf.tables.splits import RowSplit
-from bnaf.tables.reading import Table
 from bnaf.errors import TableError
 from bnaf.model.model import Model
+from bnaf.tables.splits import RowSplit
+from bnaf.tables.table import Table
 
 TRAIN, VALID, TEST, ALL, NEW = "training", "validation", "test", "all", "new"
 JUDGED_BY = (NEW, TEST, ALL, VALID, TRAIN)  # the first that is there, least flattered first
@@ -67,7 +67,7 @@ def find_parts(model: Model, table: Table, new_rows: Table | None = None) -> Par
         names = (TRAIN, VALID, TEST)
         parts = [
             Part(name, table.take(indices), indices + 1)
-            for name, indices in zip(names, split.indices(), strict=True)
+            for name, indices in zip(names, split.sets(), strict=True)
             if len(indices)
         ]
     else:

@@ -3,8 +3,8 @@
 import math
 from typing import Any
 
+from bnaf._text import plain_name, typeset
 from bnaf.model.description import describe
-from bnaf.plots.style import plain_name
 from bnaf.report.assessment import Assessment, Standing
 from bnaf.report.parts import ALL, NEW, TEST, TRAIN, VALID
 
@@ -34,20 +34,6 @@ def clean(text: object) -> str:
         ('a�b', 200)
     """
     return plain_name(str(text), LONGEST)
-
-
-def number(value: float, digits: int, *, sign: bool = False) -> str:
-    """Return a number with a true minus sign.
-
-    Example:
-        >>> number(-1.26, 1), number(2, 2, sign=True), number(float("-inf"), 2)
-        ('−1.3', '+2.00', '−∞')
-    """
-    if math.isnan(value):
-        return "?"
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    return f"{value:{'+' if sign else ''}.{digits}f}".replace("-", "−")
 
 
 def say_fit(training: dict[str, Any]) -> str:
@@ -88,7 +74,7 @@ def _elsewhere(assessment: Assessment) -> str:
         return ""
     return (
         " Validation rows came from elsewhere; the fit left them at a log-likelihood of "
-        f"{number(valid, 3)} nats per row."
+        f"{typeset(valid, 3)} nats per row."
     )
 
 
@@ -127,7 +113,7 @@ def say_memory(assessment: Assessment) -> str:
     error = math.hypot(train.model[1], judged.model[1])
     if gap > ERRORS * error:
         return (
-            f"Training rows are {number(gap, 2)} nats more likely than {judged.part} rows: the "
+            f"Training rows are {typeset(gap, 2)} nats more likely than {judged.part} rows: the "
             "model has learned some of them by heart."
         )
     return f"It holds as well for {judged.part} rows as for those it was fitted to."

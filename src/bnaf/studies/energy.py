@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from bnaf.datasets.energies import energy_named
-from bnaf.flows.bnaf import Flow
+from bnaf.flows.flow import Flow
 from bnaf.studies.study import Study
 from bnaf.training import Objective, ReverseKL
 

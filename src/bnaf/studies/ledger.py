@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from bnaf.errors import StorageError
 from bnaf._files import atomic_file
-from bnaf.flows.bnaf import Flow
-from bnaf.studies.plans import Run
+from bnaf.errors import StorageError
+from bnaf.flows.flow import Flow
+from bnaf.studies.plans import Trial
 from bnaf.training import TrainingRecord
 
 Record = dict[str, Any]
@@ -43,7 +43,7 @@ class Ledger:
                     "give another folder, or remove it."
                 ) from None
 
-    def find(self, run: Run) -> Record | None:
+    def find(self, run: Trial) -> Record | None:
         """Return the record of a run, or none where it was not finished with these settings."""
         return self.records.get(run.stem)
 
@@ -65,7 +65,7 @@ class Ledger:
 
 
 def make_record(
-    run: Run, flow: Flow, training: TrainingRecord, measures: Mapping[str, Any]
+    run: Trial, flow: Flow, training: TrainingRecord, measures: Mapping[str, Any]
 ) -> Record:
     """Return all there is to know of a finished run, ready for JSON."""
     return {

@@ -9,10 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from bnaf.flows.bnaf import Flow
+from bnaf.flows.flow import Flow
 from bnaf.model.files import load
 from bnaf.studies.ledger import Record
-from bnaf.studies.plans import Run
+from bnaf.studies.plans import Trial
 from bnaf.studies.study import Study
 
 LIMIT = 4.5  # half of the side of the square that is shown
@@ -20,7 +20,7 @@ PIXELS = 180
 ROWS = 10_000  # rows of a grid that are evaluated at once
 PANEL, HEADROOM = 2.0, 0.5  # inches
 
-Panel = tuple[Run, Record, Path]
+Panel = tuple[Trial, Record, Path]
 
 
 def draw_study(study: Study, panels: Sequence[Panel]) -> Figure:

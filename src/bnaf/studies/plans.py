@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any
 
-import torch
-
+from bnaf._random import private_draws
 from bnaf.errors import SettingsError
-from bnaf.flows.bnaf import Flow
+from bnaf.flows.flow import Flow
 from bnaf.flows.registry import flow_named
 from bnaf.training import TrainingSettings
 
@@ -70,7 +69,7 @@ class Experiment:
 
 
 @dataclass(frozen=True)
-class Run:
+class Trial:
     """One flow to train, with one seed.
 
     Args:
@@ -102,8 +101,7 @@ class Run:
 
     def build(self) -> Flow:
         """Return the flow, with initial weights that follow from the seed."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed)
+        with private_draws(self.seed):
             return flow_named(self.variant.flow)(FEATURES, **self.variant.settings)
 
     @property
@@ -175,14 +173,14 @@ def _without_none(table: dict[str, Any]) -> dict[str, Any]:
     return {name: None if value == "none" else value for name, value in table.items()}
 
 
-def plan_runs(
+def plan_trials(
     experiments: Sequence[Experiment],
     *,
     flows: Sequence[str] | None = None,
     seeds: Sequence[int] | None = None,
     steps: int | None = None,
     test_rows: int = TEST_ROWS,
-) -> list[Run]:
+) -> list[Trial]:
     """Return the runs of experiments: the first seed of every flow, then the second, and so on.
 
     Args:
@@ -200,7 +198,7 @@ def plan_runs(
         if name not in known:
             raise SettingsError(f"flow must be one of {', '.join(known)}, got {name!r}.")
     ranked = [
-        (rank, Run(experiment, variant, seed, steps, test_rows))
+        (rank, Trial(experiment, variant, seed, steps, test_rows))
         for experiment in experiments
         for variant in experiment.variants.values()
         if flows is None or variant.name in flows

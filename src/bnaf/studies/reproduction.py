@@ -7,7 +7,7 @@ from typing import NamedTuple
 from bnaf._checks import one_of, whole
 from bnaf._files import atomic_file
 from bnaf.studies.ledger import Ledger, Record
-from bnaf.studies.plans import TEST_ROWS, Run, experiment_names, plan_runs, read_experiment
+from bnaf.studies.plans import TEST_ROWS, Trial, experiment_names, plan_trials, read_experiment
 from bnaf.studies.running import STUDIES, carry_out_all, core_count, flow_file
 from bnaf.studies.tables import Summary, summarise, write_markdown
 
@@ -37,7 +37,7 @@ def reproduce(
     quiet: bool = False,
     announce: Callable[[str], None] | None = None,
 ) -> Reproduction:
-    """Run a study of the paper, or what is left of it.
+    """Trial a study of the paper, or what is left of it.
 
     Every run that is finished is at once in ``<study>.json``, with the trained flow under
     ``runs``; one that was cut short goes on from its checkpoint there. Runs that are finished are
@@ -67,7 +67,7 @@ def reproduce(
     whole("test_rows", test_rows, least=2)
     names = experiment_names(study) if name is None else [name]
     experiments = [read_experiment(study, one) for one in names]
-    runs = plan_runs(experiments, flows=flows, seeds=seeds, steps=steps, test_rows=test_rows)
+    runs = plan_trials(experiments, flows=flows, seeds=seeds, steps=steps, test_rows=test_rows)
     folder = out / RUNS
     folder.mkdir(parents=True, exist_ok=True)
     ledger = Ledger(out / f"{study}.json")
@@ -79,12 +79,12 @@ def reproduce(
     for count, (run, record) in enumerate(finished, 1):
         ledger.add(record)
         tell(f"{count} of {len(left)}: {run.label}: {_describe(record)}")
-    whole_study = plan_runs([read_experiment(study, one) for one in experiment_names(study)])
+    whole_study = plan_trials([read_experiment(study, one) for one in experiment_names(study)])
     stem = study if runs == whole_study else f"{study}-part"
     return _write(study, runs, ledger, folder, out / stem)
 
 
-def _is_finished(run: Run, ledger: Ledger, folder: Path) -> bool:
+def _is_finished(run: Trial, ledger: Ledger, folder: Path) -> bool:
     return ledger.find(run) is not None and flow_file(run, folder).exists()
 
 
@@ -97,7 +97,7 @@ def _describe(record: Record) -> str:
 
 
 def _write(
-    study: str, runs: Sequence[Run], ledger: Ledger, folder: Path, stem: Path
+    study: str, runs: Sequence[Trial], ledger: Ledger, folder: Path, stem: Path
 ) -> Reproduction:
     """Write the table and the figure; the first seed of each flow is drawn."""
     from bnaf.plots import write_figure  # loads matplotlib

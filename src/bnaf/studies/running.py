@@ -17,7 +17,7 @@ import torch
 from bnaf.model.files import save
 from bnaf.studies.energy import EnergyStudy
 from bnaf.studies.ledger import Record, make_record
-from bnaf.studies.plans import Run
+from bnaf.studies.plans import Trial
 from bnaf.studies.study import Study
 from bnaf.studies.toy import ToyStudy
 from bnaf.training.progress import Lines, Progress, Silence
@@ -34,12 +34,12 @@ def core_count() -> int:
     return os.cpu_count() or 1
 
 
-def flow_file(run: Run, folder: Path) -> Path:
+def flow_file(run: Trial, folder: Path) -> Path:
     """Return where the trained flow of a run is kept."""
     return folder / f"{run.stem}.safetensors"
 
 
-def carry_out(run: Run, folder: Path, progress: Progress) -> Record:
+def carry_out(run: Trial, folder: Path, progress: Progress) -> Record:
     """Train a flow, keep it and measure it; a run that was cut short goes on where it stood.
 
     Args:
@@ -63,8 +63,8 @@ def carry_out(run: Run, folder: Path, progress: Progress) -> Record:
 
 
 def carry_out_all(
-    runs: Sequence[Run], folder: Path, *, workers: int, quiet: bool
-) -> Iterator[tuple[Run, Record]]:
+    runs: Sequence[Trial], folder: Path, *, workers: int, quiet: bool
+) -> Iterator[tuple[Trial, Record]]:
     """Yield runs with their records as they are finished.
 
     Networks this small gain little from threads, so every run has one thread, and several runs
@@ -84,15 +84,15 @@ def carry_out_all(
 
 
 def _carry_out_apart(
-    runs: Sequence[Run], folder: Path, *, workers: int, quiet: bool
-) -> Iterator[tuple[Run, Record]]:
+    runs: Sequence[Trial], folder: Path, *, workers: int, quiet: bool
+) -> Iterator[tuple[Trial, Record]]:
     """Yield what processes finish; each gets its next run only when it is free.
 
     Whatever ends this early thus ends with the runs at hand, which write their checkpoints: a
     signal from the keyboard reaches every process, and workers notice when this one is gone.
     """
     context = multiprocessing.get_context("spawn")
-    waiting, at_hand = iter(runs), dict[Future[Record], Run]()
+    waiting, at_hand = iter(runs), dict[Future[Record], Trial]()
     with ProcessPoolExecutor(workers, context, initializer=_watch_parent) as pool:
 
         def begin(count: int) -> None:
@@ -106,11 +106,11 @@ def _carry_out_apart(
                 begin(1)
 
 
-def _carry_out(run: Run, folder: Path, quiet: bool) -> Record:
+def _carry_out(run: Trial, folder: Path, quiet: bool) -> Record:
     return carry_out(run, folder, _display(run, quiet))
 
 
-def _display(run: Run, quiet: bool) -> Progress:
+def _display(run: Trial, quiet: bool) -> Progress:
     if quiet:
         return Silence()
     return Lines(sys.stderr, label=f"{run.label}: ", interval=LINE_SECONDS)

@@ -10,11 +10,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Generator, Tensor
 
-from bnaf.baselines import Glow
-from bnaf.flows.bnaf import Flow
 from bnaf.evaluation.scores import standard_error
-from bnaf.studies.plans import Run
-from bnaf.training import FreshRows, Objective, TrainingRecord, fit
+from bnaf.flows.flow import Flow
+from bnaf.studies.plans import Trial
+from bnaf.training import Batch, FreshRows, Objective, TrainingRecord, fit
 from bnaf.training.progress import Progress
 
 TEST_SEED = 1_000_000  # plus the seed of a run, so that all flows meet the same rows
@@ -68,15 +67,14 @@ class Study(ABC):
         """Return what was measured beside the loss, as a mean over runs, for tables."""
 
     def train(
-        self, run: Run, flow: Flow, *, checkpoint: Path, progress: Progress
+        self, run: Trial, flow: Flow, *, checkpoint: Path, progress: Progress
     ) -> TrainingRecord:
         """Train a flow in place, or go on from its checkpoint."""
         name, settings = run.experiment.name, run.training
         assert settings.batch is not None
         rows = FreshRows(partial(self.draw, name), batch=settings.batch, seed=settings.seed)
-        if isinstance(flow, Glow):
-            first = next(rows.batches(0)).rows
-            flow.initialise(first.to(flow.shift))
+        first = next(rows.batches(0)).rows
+        flow.start_from(first.to(next(flow.parameters())))
         return fit(
             flow,
             rows,
@@ -87,12 +85,12 @@ class Study(ABC):
         )
 
     @torch.no_grad()
-    def measure(self, run: Run, flow: Flow) -> dict[str, Any]:
+    def measure(self, run: Trial, flow: Flow) -> dict[str, Any]:
         """Return the loss of a flow on fresh rows, its excess, and more, computed in float64."""
         name, precise = run.experiment.name, deepcopy(flow).double()
         rows = self.draw(name, run.test_rows, Generator().manual_seed(TEST_SEED + run.seed))
         objective = self.objective(name, precise)
-        losses = torch.cat([objective.losses(part, None) for part in rows.split(CHUNK)])
+        losses = torch.cat([objective.losses(Batch(part)) for part in rows.split(CHUNK)])
         loss, least = losses.mean().item(), self.least_loss(name)
         return {
             "rows": run.test_rows,

@@ -7,7 +7,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from bnaf.studies.ledger import Record
-from bnaf.studies.plans import Run
+from bnaf.studies.plans import Trial
 from bnaf.studies.study import Study
 
 HEADERS = ("", "flow", "nats above the least", "aim", "weights", "seconds", "command")
@@ -64,15 +64,15 @@ class Summary:
         )
 
 
-def summarise(study: Study, finished: Sequence[tuple[Run, Record]]) -> list[Summary]:
+def summarise(study: Study, finished: Sequence[tuple[Trial, Record]]) -> list[Summary]:
     """Return one summary for every flow of every experiment, in the order of the files."""
-    groups: dict[tuple[str, str], list[tuple[Run, Record]]] = {}
+    groups: dict[tuple[str, str], list[tuple[Trial, Record]]] = {}
     for run, record in finished:
         groups.setdefault((run.experiment.name, run.variant.name), []).append((run, record))
     return [_summarise(study, group) for group in groups.values()]
 
 
-def _summarise(study: Study, group: Sequence[tuple[Run, Record]]) -> Summary:
+def _summarise(study: Study, group: Sequence[tuple[Trial, Record]]) -> Summary:
     run, records = group[0][0], [record for _, record in group]
     measures = [record["measures"] for record in records]
     excesses = [one["excess"] for one in measures]

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
+from bnaf._random import private_draws
 from bnaf.datasets.toy import toy_named
-from bnaf.flows.bnaf import Flow
 from bnaf.evaluation.scores import standard_error
+from bnaf.flows.flow import Flow
 from bnaf.studies.study import Study
 from bnaf.training import MaximumLikelihood, Objective
 
@@ -40,8 +41,7 @@ class ToyStudy(Study):
         rows estimates the same number without the spread of log p(x).
         """
         gaps = toy_named(name).log_prob(rows) + losses
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
+        with private_draws(0):
             missing = flow.missing_mass()
         return {
             "divergence": gaps.mean().item(),

@@ -4,6 +4,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bnaf.tables.table import Table, typed_columns
+
 NUMPY_NAMES = {"halffloat": "float16", "float": "float32", "double": "float64"}
 
 
@@ -77,6 +79,14 @@ def to_arrow(values: np.ndarray) -> Any:
     memory = pa.py_buffer(np.ascontiguousarray(packed))
     kind = pa.from_numpy_dtype(values.dtype)
     return pa.Array.from_buffers(kind, len(values), [None, memory])
+
+
+def arrow_table(table: Table) -> Any:
+    """Return a table as one of Arrow, in the types its columns came with."""
+    import pyarrow as pa
+
+    columns = [to_arrow(values) for values in typed_columns(table)]
+    return pa.Table.from_arrays(columns, names=list(table.columns))
 
 
 def _plain(kind: Any) -> Any:

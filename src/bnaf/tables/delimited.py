@@ -1,35 +1,31 @@
 """Text with one row per line: CSV and its kin."""
 
+import csv
 import io
 import math
+from pathlib import Path
 from typing import Any
 
-from bnaf.errors import TableError
+from bnaf.errors import Argument, TableError
+from bnaf.tables.arrow import RawColumn, arrow_columns, arrow_table
+from bnaf.tables.format import Format, Reading
+from bnaf.tables.table import Table
 
 DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 
 
-def read_csv(
-    text: bytes,
-    name: str,
-    *,
-    delimiter: str | None = None,
-    decimal: str = ".",
-    header: bool = True,
-) -> Any:
+def read_csv(text: bytes, name: str, reading: Reading) -> Any:
     """Return the Arrow table of a CSV file.
 
     Args:
         text: What stands in the file.
         name: What to call it in messages.
-        delimiter: What stands between values; a comma by default.
-        decimal: Mark before decimals.
-        header: Whether the first line holds the names; otherwise they are x0, x1, ....
+        reading: What stands between values, before decimals, and in the first line.
 
     Raises:
         TableError: If there is no table in it.
     """
-    delimiter = "," if delimiter is None else delimiter
+    delimiter = "," if reading.delimiter is None else reading.delimiter
     if len(delimiter) != 1:
         raise TableError(f"delimiter must be one character, got {delimiter!r}.")
     if not text.strip():
@@ -39,28 +35,29 @@ def read_csv(
     _check_delimiter(lines, delimiter, name)
     if not text.endswith(b"\n"):
         text += b"\n"
-    table = _parse(text, name, delimiter, decimal, header)
+    table = _parse(text, name, delimiter, reading.decimal, reading.header)
     try:
         names = [column.strip() for column in table.column_names]
     except UnicodeDecodeError:
         raise TableError(f"{name} is not written in UTF-8, as expected; save it so.") from None
-    if header:
+    if reading.header:
         _check_header(names, name)
-    return table.rename_columns(names if header else [f"x{i}" for i in range(len(names))])
+        return table.rename_columns(names)
+    return table.rename_columns([f"x{index}" for index in range(len(names))])
 
 
 def _parse(text: bytes, name: str, delimiter: str, decimal: str, header: bool) -> Any:
     import pyarrow as pa
-    from pyarrow import csv
+    from pyarrow import csv as arrow
 
     def parse(block_size: int | None, newlines: bool) -> Any:
-        return csv.read_csv(
+        return arrow.read_csv(
             io.BytesIO(text),
-            read_options=csv.ReadOptions(
+            read_options=arrow.ReadOptions(
                 autogenerate_column_names=not header, block_size=block_size
             ),
-            parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=newlines),
-            convert_options=csv.ConvertOptions(decimal_point=decimal),
+            parse_options=arrow.ParseOptions(delimiter=delimiter, newlines_in_values=newlines),
+            convert_options=arrow.ConvertOptions(decimal_point=decimal),
         )
 
     try:
@@ -71,8 +68,10 @@ def _parse(text: bytes, name: str, delimiter: str, decimal: str, header: bool) -
     except pa.ArrowException as error:
         raise TableError(
             f"{name} is no table of values between {DELIMITERS.get(delimiter, repr(delimiter))}: "
-            f"{str(error)[:200]}. Every line needs as many values as the first; "
-            "is the delimiter right (delimiter=...)?"
+            f"{str(error)[:200]}. Every line needs as many values as the first; if values stand "
+            "between others, give ",
+            Argument("delimiter"),
+            ".",
         ) from None
 
 
@@ -91,12 +90,14 @@ def _check_delimiter(lines: list[str], delimiter: str, name: str) -> None:
             return
         others = [" "]
     other = others[0]
-    called, remedy = DELIMITERS.get(other, "a space"), f"delimiter={other!r}"
+    remedy: list[str | Argument] = [Argument("delimiter", other)]
     if other != "," and "," in "".join(lines[1:2]):  # 1,5;2,5
-        remedy += ", decimal=','"
+        remedy += [" and ", Argument("decimal", ",")]
     raise TableError(
         f"{name} has one column when split at {DELIMITERS.get(delimiter, repr(delimiter))}, and "
-        f"every line holds {called}: got {lines[0][:40]!r}. Give {remedy}."
+        f"every line holds {DELIMITERS.get(other, 'a space')}: got {lines[0][:40]!r}. Give ",
+        *remedy,
+        ".",
     )
 
 
@@ -106,7 +107,9 @@ def _check_header(names: list[str], name: str) -> None:
     if _numbers(names) and names != counted:
         raise TableError(
             f"{name} begins with numbers where names of columns are expected: got "
-            f"{', '.join(names[:4])}. Add a line of names, or give header=False."
+            f"{', '.join(names[:4])}. Add a line of names, or give ",
+            Argument("header", False),
+            ".",
         )
 
 
@@ -115,3 +118,32 @@ def _numbers(cells: list[str]) -> bool:
         return all(math.isfinite(float(cell)) for cell in cells)
     except ValueError:
         return False
+
+
+def _read_file(path: Path, reading: Reading) -> list[RawColumn]:
+    import pyarrow as pa
+
+    if ".tsv" in path.suffixes and reading.delimiter is None:
+        reading = reading._replace(delimiter="\t")
+    try:
+        with pa.input_stream(str(path), compression="detect") as stream:
+            content = bytes(stream.read())
+    except (OSError, pa.ArrowException) as error:
+        raise TableError(f"{path.name} cannot be read: {error}; is it whole?") from None
+    return arrow_columns(read_csv(content, path.name, reading))
+
+
+def _write(table: Table, delimiter: str | None) -> bytes:
+    from pyarrow import csv as arrow
+
+    delimiter = "," if delimiter is None else delimiter
+    header = io.StringIO()
+    csv.writer(header, delimiter=delimiter, lineterminator="\n").writerow(table.columns)
+    content = io.BytesIO()
+    content.write(header.getvalue().encode())
+    options = arrow.WriteOptions(include_header=False, delimiter=delimiter)
+    arrow.write_csv(arrow_table(table), content, options)
+    return content.getvalue()
+
+
+CSV = Format((".csv", ".tsv", ".txt"), None, _read_file, _write)

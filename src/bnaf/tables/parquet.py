@@ -1,5 +1,6 @@
 """Parquet files, opened with errors that say what is wrong."""
 
+import io
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -8,9 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from bnaf.tables.arrow import float_values, number_name, text_name
-from bnaf.tables.ties import check_names, find_columns, text_columns
 from bnaf.errors import TableError
+from bnaf.tables.arrow import (
+    RawColumn,
+    arrow_columns,
+    arrow_table,
+    float_values,
+    number_name,
+    text_name,
+)
+from bnaf.tables.format import Format, Reading
+from bnaf.tables.names import check_names, find_columns, text_columns
+from bnaf.tables.table import Table
 
 INDEX = re.compile(r"__index_level_\d+__")  # the index of a pandas frame, kept beside its columns
 
@@ -52,12 +62,6 @@ def column_names(file: Any, columns: Sequence[str] | None = None) -> list[str]:
     return names
 
 
-def read_parquet(path: Path, columns: Sequence[str] | None = None) -> Any:
-    """Return the Arrow table of a Parquet file, or some of its columns."""
-    with open_parquet(path) as file:
-        return file.read(columns=column_names(file, columns))
-
-
 def column_types(file: Any, names: Sequence[str]) -> list[str]:
     """Return the element types of columns, by NumPy's names.
 
@@ -73,25 +77,54 @@ def column_types(file: Any, names: Sequence[str]) -> list[str]:
 
 
 def group_rows(
-    file: Any, group: int, names: Sequence[str], start: int = 0, stop: int | None = None
-) -> Iterator[np.ndarray]:
+    file: Any,
+    group: int,
+    names: Sequence[str],
+    chosen: np.ndarray | None = None,
+    start: int = 0,
+    stop: int | None = None,
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Read some rows of one row group, in order and in pieces of bounded size.
 
     Args:
         file: An open Parquet file.
         group: Which row group.
         names: Columns to read, in that order.
-        start: First row wanted.
+        chosen: Which of its rows count at all; all by default.
+        start: First row wanted, among those that count.
         stop: Row after the last wanted; to the end by default.
+
+    Yields:
+        Values, and the numbers of the rows within the group.
     """
-    stop = file.metadata.row_group(group).num_rows if stop is None else stop
+    if stop is None:
+        stop = file.metadata.row_group(group).num_rows
     size = max(1024, min(PIECE_ROWS, PIECE_VALUES // max(len(names), 1)))
-    first = 0
+    first = read = 0  # rows that count, and rows
     for batch in file.iter_batches(size, row_groups=[group], columns=names, use_threads=False):
-        low, high = max(start - first, 0), min(stop - first, len(batch))
-        if low < high:
+        numbers = np.arange(read, read + len(batch))
+        if chosen is not None:
+            numbers = numbers[chosen[read : read + len(batch)]]
+        wanted = numbers[max(start - first, 0) : max(stop - first, 0)]
+        if len(wanted):
             columns = [float_values(batch.column(name)) for name in names]
-            yield np.stack(columns, 1)[low:high]
-        first += len(batch)
+            yield np.stack(columns, 1)[wanted - read], wanted
+        first, read = first + len(numbers), read + len(batch)
         if first >= stop:
             return
+
+
+def _read_file(path: Path, reading: Reading) -> list[RawColumn]:
+    with open_parquet(path) as file:
+        return arrow_columns(file.read(columns=column_names(file, reading.columns)))
+
+
+def _write(table: Table, delimiter: str | None) -> bytes:
+    from pyarrow import parquet
+
+    content = io.BytesIO()
+    parquet.write_table(arrow_table(table), content)
+    return content.getvalue()
+
+
+PARQUET = Format((".parquet", ".pq"), b"PAR1", _read_file, _write)

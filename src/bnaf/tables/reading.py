@@ -1,103 +1,26 @@
-"""Tables of numbers with the names and types of their columns."""
+"""Reading a table, from whatever holds one."""
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
+from bnaf.errors import TableError
 from bnaf.tables.arrow import RawColumn
+from bnaf.tables.format import Reading
+from bnaf.tables.names import check_names, find_columns, text_columns
+from bnaf.tables.sources import read_columns
+from bnaf.tables.table import Table
 from bnaf.tables.ties import (
     add_grid_noise,
-    check_names,
     constant_columns,
-    find_columns,
     finite_rows,
     noise_steps,
     nothing_varies,
-    text_columns,
     tied_columns,
     warn_of_columns,
 )
-from bnaf.tables.sources import Reading, read_columns
-from bnaf.errors import TableError
-
-TYPES = (
-    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-    *("float16", "float32", "float64"),
-)
-
-
-@dataclass(frozen=True, eq=False)
-class Table:
-    """Rows of numbers, with the names and element types their columns came with.
-
-    Args:
-        rows: Values in float64, rows by columns.
-        columns: Names of the columns.
-        types: Element types the columns had, by NumPy's names, so that samples can be written
-            with the same; float64 by default.
-        grid: Steps of the grids that columns lay on before noise spread them, by name.
-
-    Raises:
-        TableError: If names, types and columns do not agree, or a name occurs twice.
-    """
-
-    rows: Tensor
-    columns: tuple[str, ...]
-    types: tuple[str, ...] = ()
-    grid: Mapping[str, float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "rows", self.rows.detach().to("cpu", torch.float64))
-        object.__setattr__(self, "columns", tuple(self.columns))
-        object.__setattr__(self, "types", tuple(self.types) or ("float64",) * len(self.columns))
-        if self.rows.dim() != 2 or self.rows.shape[1] != len(self.columns):
-            raise TableError(
-                f"A table of {len(self.columns)} named columns expects rows by columns, got "
-                f"shape {tuple(self.rows.shape)}."
-            )
-        if len(self.types) != len(self.columns):
-            raise TableError(
-                f"A table expects one type per column ({len(self.columns)}), got "
-                f"{len(self.types)}."
-            )
-        check_names(self.columns)
-        check_types(self.types)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @property
-    def features(self) -> int:
-        """Number of columns."""
-        return len(self.columns)
-
-    def select(self, columns: Sequence[str]) -> "Table":
-        """Return the named columns, in that order.
-
-        Raises:
-            TableError: If one of them is not there.
-        """
-        indices = find_columns(columns, self.columns)
-        types = tuple(self.types[index] for index in indices)
-        grid = {name: step for name, step in self.grid.items() if name in columns}
-        return Table(self.rows[:, indices], tuple(columns), types, grid)
-
-    def take(self, indices: Tensor) -> "Table":
-        """Return the rows at some indices."""
-        return replace(self, rows=self.rows[indices])
-
-
-class TableSplit(NamedTuple):
-    """Rows to train on, to choose by and to test with; each its own table, of one make."""
-
-    train: Table
-    valid: Table | None = None
-    test: Table | None = None
 
 
 def read_table(
@@ -175,64 +98,6 @@ def read_table(
     return Table(torch.from_numpy(rows), tuple(labels), tuple(types), grid)
 
 
-def check_types(types: Sequence[str]) -> None:
-    """Check that types of columns are those of numbers.
-
-    Raises:
-        TableError: If one is not.
-    """
-    for kind in types:
-        if kind not in TYPES:
-            raise TableError(f"Types of columns must be among {', '.join(TYPES)}, got {kind!r}.")
-
-
-def split_table(
-    table: Table, valid: float = 0.1, test: float = 0.1, *, seed: int = 0
-) -> TableSplit:
-    """Split the rows of a table at random.
-
-    Args:
-        table: Rows to split.
-        valid: Share of the rows, below 1, or number of them, to choose by; 0 for none.
-        test: Share or number of rows to test with; 0 for none.
-        seed: Seed of the split.
-
-    Raises:
-        TableError: If no row would be left to train on.
-
-    Example:
-        >>> split = split_table(read_table(torch.randn(100, 2)), valid=0.2, test=5)
-        >>> [len(part) for part in split]
-        [75, 20, 5]
-    """
-    rows = len(table)
-    counts = [_share("valid", valid, rows), _share("test", test, rows)]
-    if sum(counts) >= rows:
-        raise TableError(
-            f"A split of {rows:,} rows into {counts[0]:,} for validation and {counts[1]:,} for "
-            "testing leaves none to train on, expected one at least; ask for fewer."
-        )
-    order = torch.from_numpy(np.random.default_rng(seed).permutation(rows))
-    held, train = order[: sum(counts)], order[sum(counts) :]
-    parts = [table.take(part) if len(part) else None for part in held.split(counts)]
-    return TableSplit(table.take(train), *parts)
-
-
-def align_tables(
-    train: Table, valid: Table | None = None, test: Table | None = None
-) -> TableSplit:
-    """Return tables that were split beforehand as one split, with the columns of the first.
-
-    Raises:
-        TableError: If a column of the first is missing in another.
-    """
-    return TableSplit(
-        train,
-        None if valid is None else valid.select(train.columns),
-        None if test is None else test.select(train.columns),
-    )
-
-
 def _named(raw: list[RawColumn], names: Sequence[str] | None) -> list[RawColumn]:
     """Give the columns other names, and check that each has its own."""
     if names is not None:
@@ -287,9 +152,3 @@ def _varying(
     if not kept:
         raise nothing_varies(names, len(rows))
     return kept, []
-
-
-def _share(name: str, value: float, rows: int) -> int:
-    if isinstance(value, bool) or value < 0 or (value >= 1 and value != int(value)):
-        raise TableError(f"{name} must be a share below 1 or a number of rows, got {value!r}.")
-    return int(value) if value >= 1 else round(value * rows)

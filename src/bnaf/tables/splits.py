@@ -3,15 +3,79 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from bnaf.tables.reading import Table, split_table
+from bnaf._checks import plain
 from bnaf.errors import TableError
+from bnaf.tables.table import Table, TableSplit
+
+
+class RowSets(NamedTuple):
+    """Which rows are to train on, to choose by and to test with: indices, no two alike."""
+
+    train: Tensor
+    valid: Tensor
+    test: Tensor
+
+
+def split_rows(rows: int, valid: float = 0.0, test: float = 0.0, *, seed: int = 0) -> RowSets:
+    """Split a number of rows at random.
+
+    Args:
+        rows: How many there are.
+        valid: Share of the rows, below 1, or number of them, to choose by; 0 for none.
+        test: Share or number of rows to test with; 0 for none.
+        seed: Seed of the split.
+
+    Raises:
+        TableError: If no row would be left to train on.
+
+    Example:
+        >>> [len(part) for part in split_rows(100, valid=0.2, test=5)]
+        [75, 20, 5]
+    """
+    counts = [_share("valid", valid, rows), _share("test", test, rows)]
+    if sum(counts) >= rows:
+        raise TableError(
+            f"A split of {rows:,} rows into {counts[0]:,} for validation and {counts[1]:,} for "
+            "testing leaves none to train on, expected one at least; ask for fewer."
+        )
+    order = torch.from_numpy(np.random.default_rng(seed).permutation(rows))
+    held, train = order[: sum(counts)], order[sum(counts) :]
+    return RowSets(train, *held.split(counts))
+
+
+def split_table(
+    table: Table, valid: float = 0.1, test: float = 0.1, *, seed: int = 0
+) -> TableSplit:
+    """Split the rows of a table at random, as :func:`split_rows` does.
+
+    Args:
+        table: Rows to split.
+        valid: Share or number of rows to choose by; 0 for none.
+        test: Share or number of rows to test with; 0 for none.
+        seed: Seed of the split.
+
+    Raises:
+        TableError: If no row would be left to train on.
+    """
+    sets = split_rows(len(table), valid, test, seed=seed)
+    parts = [table.take(part) if len(part) else None for part in sets[1:]]
+    return TableSplit(table.take(sets.train), *parts)
+
+
+def _share(name: str, value: object, rows: int) -> int:
+    share = plain(value)
+    number = isinstance(share, int | float) and not isinstance(share, bool)
+    if not number or share < 0 or (share >= 1 and share != int(share)):
+        raise TableError(f"{name} must be a share below 1 or a number of rows, got {value!r}.")
+    return int(share) if share >= 1 else round(share * rows)
 
 
 @dataclass(frozen=True)
@@ -28,7 +92,7 @@ class RowSplit:
     Example:
         >>> table = Table(torch.arange(6.0).reshape(6, 1), ("a",))
         >>> split = RowSplit.of(table, valid=1, test=2)
-        >>> [len(part) for part in split.indices()], split.matches(table)
+        >>> [len(part) for part in split.sets()], split.matches(table)
         ([3, 1, 2], True)
     """
 
@@ -53,9 +117,13 @@ class RowSplit:
         Raises:
             TableError: If no row would be left to train on.
         """
-        parts = split_table(table, valid, test, seed=seed)
-        counts = [0 if part is None else len(part) for part in (parts.valid, parts.test)]
-        return cls(len(table), counts[0], counts[1], seed, digest_table(table))
+        return cls.plan(len(table), valid, test, seed=seed, digest=digest_table(table))
+
+    @classmethod
+    def plan(cls, rows: int, valid: float, test: float, *, seed: int, digest: str) -> "RowSplit":
+        """Plan a split of so many rows of a table whose digest is known."""
+        sets = split_rows(rows, valid, test, seed=seed)
+        return cls(rows, len(sets.valid), len(sets.test), seed, digest)
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> "RowSplit":
@@ -82,18 +150,32 @@ class RowSplit:
         """Return whether this is the table that was split: same columns, same rows, same order."""
         return len(table) == self.rows and digest_table(table) == self.digest
 
-    def indices(self) -> tuple[Tensor, Tensor, Tensor]:
+    def sets(self) -> RowSets:
         """Return where the rows to train on, to choose by and to test with stand."""
-        numbers = Table(torch.arange(self.rows, dtype=torch.float64).unsqueeze(1), ("row",))
-        parts = split_table(numbers, self.valid, self.test, seed=self.seed)
-        train, valid, test = (
-            torch.empty(0, dtype=torch.long) if part is None else part.rows[:, 0].long()
-            for part in parts
-        )
-        return train, valid, test
+        return split_rows(self.rows, self.valid, self.test, seed=self.seed)
+
+
+class RowDigest:
+    """Digest of the columns and rows of a table, some rows at a time.
+
+    Args:
+        columns: Their names.
+    """
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self._digest = hashlib.sha256(json.dumps(list(columns)).encode())
+
+    def update(self, rows: np.ndarray) -> None:
+        """Take in the next rows."""
+        self._digest.update(np.ascontiguousarray(rows, "<f8").data)
+
+    def hexdigest(self) -> str:
+        """Return a number, in hexadecimal, that stands for all that was taken in."""
+        return self._digest.hexdigest()
 
 
 def digest_table(table: Table) -> str:
     """Return a number, in hexadecimal, that stands for the columns and rows of a table."""
-    names = json.dumps(table.columns).encode()
-    return hashlib.sha256(names + table.rows.numpy().astype("<f8").tobytes()).hexdigest()
+    digest = RowDigest(table.columns)
+    digest.update(table.rows.numpy())
+    return digest.hexdigest()

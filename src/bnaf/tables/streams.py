@@ -5,34 +5,48 @@ import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from bnaf.tables.ties import add_grid_noise, noise_steps, nothing_varies
-from bnaf.tables.parquet import column_names, column_types, group_rows, open_parquet
-from bnaf.tables.sources import check_file
-from bnaf.model.standardisation import Standardisation
-from bnaf.tables.survey import Survey, check_rows_left, survey_parquet
+from bnaf._checks import whole
 from bnaf.errors import SettingsError, TableError
+from bnaf.tables.moments import RunningMoments
+from bnaf.tables.names import find_columns
+from bnaf.tables.parquet import (
+    PARQUET,
+    column_names,
+    column_types,
+    group_rows,
+    open_parquet,
+)
+from bnaf.tables.sources import check_file
+from bnaf.tables.survey import Survey, check_rows_left, survey_parquet
+from bnaf.tables.ties import add_grid_noise, noise_steps, nothing_varies
 
 BUFFER_ROWS, BUFFER_VALUES = 2**17, 2**23
-SUFFIXES = (".parquet", ".pq")
 MEMORY_VALUES = 2**25  # more than these of a file are better streamed than read
+
+
+class NumberedRows(NamedTuple):
+    """Rows of a file, and their numbers in it, from 0."""
+
+    rows: Tensor
+    numbers: np.ndarray
 
 
 class ParquetStream:
     """Batches of rows of a Parquet file, read by row groups and shuffled within a buffer.
 
-    An epoch lays the row groups end to end in an order of its own, gives every process a share of
-    as many rows, and shuffles each bufferful of that share. The batches depend on the settings,
-    the epoch and nothing else. Iterating goes on from the position, at first the start of epoch
-    0, to the end of the epoch; the position is a small dict that can be kept and set. No more
-    than a few bufferfuls are held at a time, however large the file.
+    Rows come as they are, in the units of the file. An epoch lays the row groups end to end in an
+    order of its own, gives every process a share of as many rows, and shuffles each bufferful of
+    that share. The batches depend on the settings, the epoch and nothing else. Iterating goes on
+    from the position, at first the start of epoch 0, to the end of the epoch; the position is a
+    small dict that can be kept and set. No more than a few bufferfuls are held at a time, however
+    large the file, and a byte for every row where some are left out.
 
     With ``drop_last`` all processes have the same number of batches, each of them full, and
     the last rows that do not fill one are left for another epoch's order. Without it every row
@@ -52,7 +66,8 @@ class ParquetStream:
         drop_constant: Whether to leave out columns that hold one value.
         dequantise: Whether to add uniform noise, afresh each epoch and as wide as the column's
             own grid, to columns with few distinct values or heavy ties; or the names of columns.
-        standardise: Whether to standardise by the moments of the file; or by which.
+        given: Columns that will be conditioned on: their values may repeat, so ties in them are
+            neither warned of nor spread by ``dequantise=True``.
         dtype: Element type of the batches.
         warn: Whether to warn of odd columns, once they are known.
 
@@ -81,14 +96,15 @@ class ParquetStream:
         drop_missing: bool = False,
         drop_constant: bool = False,
         dequantise: bool | Sequence[str] = False,
-        standardise: bool | Standardisation = False,
-        dtype: torch.dtype = torch.float32,
+        given: Sequence[str] = (),
+        dtype: torch.dtype = torch.float64,
         warn: bool = True,
     ) -> None:
-        if batch_rows < 1 or not 0 <= rank < world_size or (buffer_rows or 1) < 1:
+        whole("batch_rows", batch_rows)
+        whole("buffer_rows", buffer_rows or 1)
+        if not 0 <= rank < world_size:
             raise SettingsError(
-                "Expected batch_rows and buffer_rows of at least 1 and a rank below world_size, "
-                f"got {batch_rows}, {buffer_rows}, rank {rank} of {world_size}."
+                f"Expected a rank below world_size, got rank {rank} of {world_size}."
             )
         self.path = Path(path)
         check_file(self.path)
@@ -96,31 +112,33 @@ class ParquetStream:
             names = column_names(file, columns)
             self.types = tuple(column_types(file, names))
             groups = range(file.num_row_groups)
-            self._sizes = [file.metadata.row_group(group).num_rows for group in groups]
-        self.columns, self.rows = tuple(names), sum(self._sizes)
-        check_rows_left(self.path, self.rows)
+            self._groups = [file.metadata.row_group(group).num_rows for group in groups]
+        self.columns = tuple(names)
+        check_rows_left(self.path, sum(self._groups))
         self.batch_rows, self.seed, self.dtype = batch_rows, seed, dtype
         self.rank, self.world_size = rank, world_size
         self.shuffle, self.drop_last, self.drop_missing = shuffle, drop_last, drop_missing
-        self.dequantise, self.standardise, self.warn = dequantise, standardise, warn
-        self._survey: Survey | None = None
+        self.dequantise, self.given, self.warn = dequantise, tuple(given), warn
+        self.numbered = False
+        self._chosen: np.ndarray | None = None
         if drop_constant:
             self._drop_constant()
+        if drop_missing:
+            self._chosen = self.survey.complete
         most = max(BUFFER_VALUES // len(self.columns), batch_rows)
         self.buffer_rows = buffer_rows or min(BUFFER_ROWS, most)
-        self._position = {"epoch": 0, "batch": 0, "block": 0, "offset": 0}
+        self.set_epoch(0)
         self._check_batches()
 
-    @property
+    @cached_property
     def survey(self) -> Survey:
-        """What one pass over the file finds: moments, constant columns, ties."""
-        if self._survey is None:
-            self._survey = survey_parquet(
-                self.path, columns=self.columns, drop_missing=self.drop_missing, seed=self.seed
-            )
-            if self.warn:
-                self._survey.warn(without=[*self.grid])
-        return self._survey
+        """What one pass over the file finds: complete rows, constant columns, ties."""
+        found = survey_parquet(
+            self.path, columns=self.columns, drop_missing=self.drop_missing, seed=self.seed
+        )
+        if self.warn:
+            found.warn(without=[*self._grid(found), *self.given])
+        return found
 
     @property
     def grid(self) -> dict[str, float]:
@@ -128,19 +146,81 @@ class ParquetStream:
         return {self.columns[index]: step for index, step in self._steps.items()}
 
     @property
-    def standardisation(self) -> Standardisation | None:
-        """What the batches are standardised by."""
-        if isinstance(self.standardise, Standardisation):
-            return self.standardise
-        return self.survey.standardisation if self.standardise else None
+    def rows(self) -> int:
+        """Number of rows of an epoch, all processes together."""
+        return sum(self._sizes)
+
+    def moments(
+        self, columns: Sequence[str] | None = None, weights: Tensor | None = None
+    ) -> RunningMoments:
+        """Return the moments of the rows, as they are in the file.
+
+        Args:
+            columns: Of which columns; all by default.
+            weights: How much each row of the file counts, by its number.
+        """
+        names = list(self.columns if columns is None else columns)
+        moments, first = RunningMoments(len(names)), 0
+        with open_parquet(self.path) as file:
+            for group, size in enumerate(self._groups):
+                for rows, places in group_rows(file, group, names, self._chosen_in(first, size)):
+                    numbers = torch.from_numpy(first + places)
+                    parts = None if weights is None else weights[numbers]
+                    moments.update(torch.from_numpy(rows), parts)
+                first += size
+        return moments
+
+    def view(
+        self,
+        *,
+        chosen: np.ndarray | None = None,
+        columns: Sequence[str] | None = None,
+        numbered: bool | None = None,
+        shuffle: bool | None = None,
+        drop_last: bool | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+    ) -> "ParquetStream":
+        """Return a stream of the same file, from the start, with some of its settings changed.
+
+        Args:
+            chosen: Which rows of the file count: one truth value for each.
+            columns: Which columns, and in which order.
+            numbered: Whether batches come as :class:`NumberedRows`.
+            shuffle: As in the constructor, and the others.
+            drop_last: Whether to leave out a batch that is not full.
+            rank: Which process.
+            world_size: Number of processes.
+
+        Raises:
+            TableError: If there is less than a batch for each process, or no such column.
+        """
+        other = copy.copy(self)
+        if columns is not None and tuple(columns) != self.columns:
+            indices = find_columns(columns, self.columns)
+            steps = self._steps
+            other.types = tuple(self.types[index] for index in indices)
+            other.columns = tuple(columns)
+            other.__dict__.pop("survey", None)
+            other.__dict__["_steps"] = {
+                place: steps[index] for place, index in enumerate(indices) if index in steps
+            }
+        if chosen is not None:
+            other._chosen = chosen
+            other.__dict__.pop("_sizes", None)
+        changes: dict[str, Any] = {"numbered": numbered, "shuffle": shuffle}
+        changes |= {"drop_last": drop_last, "rank": rank, "world_size": world_size}
+        for name, value in changes.items():
+            if value is not None:
+                setattr(other, name, value)
+        other.set_epoch(0)
+        other._check_batches()
+        return other
 
     def __len__(self) -> int:
         """Return the number of batches of an epoch, for this process."""
         if self.drop_last:
-            complete = self.survey.rows if self.drop_missing else self.rows
-            return complete // (self.world_size * self.batch_rows)
-        if self.drop_missing:
-            raise TypeError("The number of batches is unknown where rows are left out.")
+            return self.rows // (self.world_size * self.batch_rows)
         start, stop = self._share()
         return -(-(stop - start) // self.batch_rows)
 
@@ -151,37 +231,11 @@ class ParquetStream:
 
     def set_epoch(self, epoch: int) -> None:
         """Go to the start of an epoch."""
-        self._position = {"epoch": epoch, "batch": 0, "block": 0, "offset": 0}
+        self.go_to(epoch, 0)
 
     def go_to(self, epoch: int, batch: int) -> None:
-        """Go to a batch of an epoch, the first being 0.
-
-        Row groups before it are not read, unless rows are left out for missing values: then
-        nothing but reading tells where it begins.
-        """
-        self.set_epoch(epoch)
-        if self.drop_missing:
-            for _ in islice(self, batch):
-                pass
-            return
-        block, offset = divmod(batch * self.batch_rows, self.buffer_rows)
-        self._position.update(batch=batch, block=block, offset=offset)
-
-    def shared(self, rank: int, world_size: int) -> "ParquetStream":
-        """Return the stream of one of several processes, from the start.
-
-        Args:
-            rank: Which process, from 0.
-            world_size: Number of processes.
-
-        Raises:
-            TableError: If there is less than a batch for each.
-        """
-        share = copy.copy(self)
-        share.rank, share.world_size = rank, world_size
-        share.set_epoch(0)
-        share._check_batches()
-        return share
+        """Go to a batch of an epoch, the first being 0; row groups before it are not read."""
+        self._position = {"epoch": epoch, "batch": batch}
 
     @property
     def fingerprint(self) -> str:
@@ -191,20 +245,14 @@ class ParquetStream:
             footer = int.from_bytes(file.read(4), "little") + 8
             file.seek(-min(footer, self.path.stat().st_size), os.SEEK_END)
             digest = hashlib.blake2b(file.read(), digest_size=16)
-        order = {name: value for name, value in self._order().items() if name != "rank"}
-        chosen = [self.columns, order, self.drop_last, self.drop_missing, self._steps]
-        if self.standardisation is not None:
-            scales = self.standardisation
-            chosen += [scales.location.tolist(), scales.scale.tolist()]
+        chosen = [self.columns, self._order(), self.drop_last, self._steps]
         digest.update(repr(chosen).encode())
+        if self._chosen is not None:
+            digest.update(np.packbits(self._chosen).data)
         return digest.hexdigest()
 
     def state_dict(self) -> dict[str, int]:
-        """Return the position, and the settings that it holds for.
-
-        It is the same in all processes, unless rows are left out for missing values: then each
-        process has its own to keep.
-        """
+        """Return the position, and the settings that it holds for; it is that of all processes."""
         return {**self._position, **self._order()}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
@@ -219,89 +267,99 @@ class ParquetStream:
                     f"The position was kept by a stream with {name}={state.get(name)!r}, this one "
                     f"has {value!r}; open the same file with the same settings."
                 )
-        self._position = {name: int(state[name]) for name in self._position}
+        self.go_to(int(state["epoch"]), int(state["batch"]))
 
-    def __iter__(self) -> Iterator[Tensor]:
+    def __iter__(self) -> Iterator[Any]:
         """Iterate from the position to the end of its epoch."""
-        parts: list[Tensor] = []
-        need = self.batch_rows
-        last = len(self) if self.drop_last else None
-        offset = self._position["offset"]
+        epoch, batch, batches = self.epoch, self._position["batch"], len(self)
+        start, stop = self._share()
+        block, offset = divmod(batch * self.batch_rows, self.buffer_rows)
+        left = stop - start - batch * self.batch_rows
+        parts: list[NumberedRows] = []
+        need = min(self.batch_rows, left)
         with open_parquet(self.path) as file:
-            for block, rows in self._blocks(file, self._position["block"]):
-                while offset < len(rows):
-                    taken = rows[offset : offset + need]
-                    parts, need, offset = [*parts, taken], need - len(taken), offset + len(taken)
+            pieces = self._pieces(file, epoch, start + block * self.buffer_rows, stop)
+            for buffer in _fill(pieces, self.buffer_rows):
+                rows = self._prepare(buffer, epoch, block)
+                while offset < len(rows.rows):
+                    chosen = slice(offset, offset + need)
+                    taken = NumberedRows(rows.rows[chosen], rows.numbers[chosen])
+                    parts, count = [*parts, taken], len(taken.rows)
+                    need, left, offset = need - count, left - count, offset + count
                     if need:
                         continue
-                    done = self._position["batch"] + 1
-                    if done == last:
-                        self.set_epoch(self.epoch + 1)
-                    else:
-                        self._position.update(batch=done, block=block, offset=offset)
-                    yield torch.cat(parts)
-                    if done == last:
+                    batch += 1
+                    self.go_to(*((epoch + 1, 0) if batch == batches else (epoch, batch)))
+                    yield self._join(parts)
+                    if batch == batches:
                         return
-                    parts, need = [], self.batch_rows
-                offset = 0
-        self.set_epoch(self.epoch + 1)
-        if parts:
-            yield torch.cat(parts)
+                    parts, need = [], min(self.batch_rows, left)
+                block, offset = block + 1, 0
 
-    def _blocks(self, file: Any, block: int) -> Iterator[tuple[int, Tensor]]:
-        """Read bufferfuls from one on; without end where all batches must be full."""
-        start, stop = self._share()
-        epoch, blocks = self.epoch, -(-(stop - start) // self.buffer_rows)
-        found = False
-        while blocks:
-            first = start + (block % blocks) * self.buffer_rows
-            for buffer in _fill(self._pieces(file, epoch, first, stop), self.buffer_rows):
-                rows = self._prepare(buffer, epoch, block)
-                found |= len(rows) > 0
-                yield block, rows
-                block += 1
-            if not self.drop_last:
-                return
-            if not found:
-                raise TableError(
-                    f"The share of process {self.rank} has no complete rows; shuffle the file."
-                )
+    def _join(self, parts: Sequence[NumberedRows]) -> Tensor | NumberedRows:
+        rows = torch.cat([part.rows for part in parts])
+        if not self.numbered:
+            return rows
+        return NumberedRows(rows, np.concatenate([part.numbers for part in parts]))
 
-    def _pieces(self, file: Any, epoch: int, start: int, stop: int) -> Iterator[np.ndarray]:
-        """Read rows of the epoch's order from one to another."""
-        order = np.arange(len(self._sizes))
+    def _pieces(
+        self, file: Any, epoch: int, start: int, stop: int
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Read rows of the epoch's order from one to another, with their numbers."""
+        order = np.arange(len(self._groups))
         if self.shuffle:
             order = np.random.default_rng([self.seed, epoch]).permutation(order)
+        firsts = np.cumsum([0, *self._groups])
         before = 0
         for group in order.tolist():
-            size = self._sizes[group]
+            size, first = self._sizes[group], int(firsts[group])
             low, high = max(start - before, 0), min(stop - before, size)
             if low < high:
-                yield from group_rows(file, group, self.columns, low, high)
+                chosen = self._chosen_in(first, self._groups[group])
+                for rows, places in group_rows(file, group, self.columns, chosen, low, high):
+                    yield rows, first + places
             before += size
 
-    def _prepare(self, rows: np.ndarray, epoch: int, block: int) -> Tensor:
+    def _prepare(
+        self, buffer: tuple[np.ndarray, np.ndarray], epoch: int, block: int
+    ) -> NumberedRows:
         """Return the rows of a buffer as they go into batches."""
+        rows, numbers = buffer
         generator = np.random.default_rng([self.seed, epoch, self.rank, block])
-        complete = np.flatnonzero(np.isfinite(rows).all(1))
-        if len(complete) < len(rows) and not self.drop_missing:
+        if not np.isfinite(rows).all():
             survey_parquet(self.path, columns=self.columns)  # counts them, and raises
-        rows = rows[generator.permutation(complete) if self.shuffle else complete]
+        order = generator.permutation(len(rows)) if self.shuffle else np.arange(len(rows))
+        rows = rows[order]
         if self._steps:
             rows = add_grid_noise(rows, self._steps, generator)
-        prepared = torch.from_numpy(rows)
-        if self.standardisation is not None:
-            prepared = self.standardisation.apply(prepared)
-        return prepared.to(self.dtype)
+        return NumberedRows(torch.from_numpy(rows).to(self.dtype), numbers[order])
 
     @cached_property
     def _steps(self) -> dict[int, float]:
         """Grid steps of the columns that noise is added to."""
         if not self.dequantise:
             return {}
-        found = self.survey
-        ties = {self.columns.index(name): tie for name, tie in found.ties.items()}
-        return noise_steps(self.columns, self.dequantise, ties, found.looked_at, self.types)
+        grid = self._grid(self.survey)
+        return {self.columns.index(name): step for name, step in grid.items()}
+
+    def _grid(self, survey: Survey) -> dict[str, float]:
+        if not self.dequantise:
+            return {}
+        place = {name: index for index, name in enumerate(survey.columns)}
+        ties = {place[name]: t for name, t in survey.ties.items() if name not in self.given}
+        steps = noise_steps(survey.columns, self.dequantise, ties, survey.looked_at, survey.types)
+        return {survey.columns[index]: step for index, step in steps.items()}
+
+    @cached_property
+    def _sizes(self) -> list[int]:
+        """Rows of every row group that count."""
+        if self._chosen is None:
+            return self._groups
+        parts = np.split(self._chosen, np.cumsum(self._groups)[:-1])
+        return [int(part.sum()) for part in parts]
+
+    def _chosen_in(self, first: int, size: int) -> np.ndarray | None:
+        return None if self._chosen is None else self._chosen[first : first + size]
 
     def _share(self) -> tuple[int, int]:
         """Return where this process begins in the epoch's order, and where it ends."""
@@ -320,11 +378,10 @@ class ParquetStream:
             "batch_rows": self.batch_rows,
             "buffer_rows": self.buffer_rows,
             "shuffle": int(self.shuffle),
-            **({"rank": self.rank} if self.drop_missing else {}),
         }
 
     def _check_batches(self) -> None:
-        if self.drop_last and not len(self):
+        if not len(self):
             raise TableError(
                 f"{self.path.name} has {self.rows:,} rows, expected a batch of "
                 f"{self.batch_rows:,} for each of {self.world_size} processes; choose smaller "
@@ -339,24 +396,25 @@ class ParquetStream:
         if not kept:
             raise nothing_varies(self.columns, found.rows)
         self.types = tuple(self.types[self.columns.index(name)] for name in kept)
-        self.columns, self._survey = kept, found.select(kept)
-        if self.warn:
-            self._survey.warn(without=[*self.grid])
+        self.columns = kept
 
 
-def is_large(path: str | Path, columns: Sequence[str] | None = None) -> bool:
+def is_large(
+    path: str | Path, columns: Sequence[str] | None = None, *, most: int = MEMORY_VALUES
+) -> bool:
     """Return whether a file is Parquet, and so large that it is better streamed than read.
 
     Args:
         path: The file; it need not exist.
         columns: Columns that are wanted; all by default.
+        most: Values up to which it is not.
     """
     path = Path(path)
-    if path.suffix.lower() not in SUFFIXES or not path.is_file():
+    if path.suffix.lower() not in PARQUET.suffixes or not path.is_file():
         return False
     with open_parquet(path) as file:
         values: int = file.metadata.num_rows * len(column_names(file, columns))
-        return values > MEMORY_VALUES
+        return values > most
 
 
 def open_stream(
@@ -370,12 +428,12 @@ def open_stream(
     seed: int = 0,
     format: str | None = None,
 ) -> ParquetStream:
-    """Return a stream of standardised rows, for a fit, from the arguments of reading a table.
+    """Return a stream of rows, for a fit, from the arguments of reading a table.
 
     Args:
         path: A Parquet file.
         columns: Which columns; all by default.
-        given: Columns to condition on; a stream has none.
+        given: Which of them will be conditioned on.
         drop_missing: Whether to leave out rows with a missing or infinite value.
         drop_constant: Whether to leave out columns that hold one value.
         dequantise: Whether to add noise to columns with ties; or the names of columns.
@@ -384,39 +442,37 @@ def open_stream(
 
     Raises:
         TableError: If the file is no Parquet, or cannot be modelled.
-        SettingsError: If there are columns to condition on.
     """
     path = Path(path)
-    if given:
-        raise SettingsError(
-            "A stream is modelled as it is, without columns to condition on, got given="
-            f"{list(given)}; read the table at once."
-        )
-    if path.suffix.lower() not in SUFFIXES and format != "parquet":
+    if path.suffix.lower() not in PARQUET.suffixes and format != "parquet":
         raise TableError(f"Expected a Parquet file to stream, got {path.name}; read it at once.")
     return ParquetStream(
         path,
         columns=columns,
+        given=given,
         seed=seed,
         drop_missing=drop_missing,
         drop_constant=drop_constant,
         dequantise=dequantise,
-        standardise=True,
+        drop_last=False,
     )
 
 
-def _fill(pieces: Iterator[np.ndarray], size: int) -> Iterator[np.ndarray]:
-    """Join pieces to bufferfuls of one size, the last one apart; the buffer is filled anew."""
-    buffer, held = np.empty((0, 0)), 0
-    for piece in pieces:
-        if not len(buffer):
-            buffer = np.empty((size, piece.shape[1]))
-        while len(piece):
-            fits = piece[: size - held]
-            buffer[held : held + len(fits)] = fits
-            held, piece = held + len(fits), piece[len(fits) :]
+def _fill(
+    pieces: Iterator[tuple[np.ndarray, np.ndarray]], size: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Join pieces to bufferfuls of one size, the last one apart; the buffers are filled anew."""
+    rows, numbers, held = np.empty((0, 0)), np.empty(0, int), 0
+    for values, places in pieces:
+        if not len(rows):
+            rows, numbers = np.empty((size, values.shape[1])), np.empty(size, np.int64)
+        while len(values):
+            count = min(len(values), size - held)
+            rows[held : held + count] = values[:count]
+            numbers[held : held + count] = places[:count]
+            held, values, places = held + count, values[count:], places[count:]
             if held == size:
-                yield buffer
+                yield rows, numbers
                 held = 0
     if held:
-        yield buffer[:held]
+        yield rows[:held], numbers[:held]

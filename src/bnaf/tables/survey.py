@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bnaf.tables.ties import LOOKED_AT, Ties, incomplete, tied_columns, warn_of_columns
+from bnaf.errors import TableError
+from bnaf.tables.moments import RunningMoments
 from bnaf.tables.parquet import column_names, column_types, group_rows, open_parquet
 from bnaf.tables.sources import check_file
-from bnaf.model.standardisation import RunningMoments, Standardisation
-from bnaf.errors import TableError
+from bnaf.tables.splits import RowDigest
+from bnaf.tables.ties import LOOKED_AT, Ties, incomplete, tied_columns, warn_of_columns
 
 LOOKED_AT_VALUES = 2**22
 
@@ -23,36 +24,25 @@ class Survey:
     Args:
         columns: Names of the columns.
         types: Element types they have.
-        rows: Number of complete rows.
-        dropped: Number of rows with a missing or infinite value.
-        standardisation: Mean and deviation of each column over the complete rows.
+        complete: Which rows have no missing or infinite value.
         constant: Columns that hold one value.
         ties: Columns with few distinct values or heavy ties, found in a random part of the rows.
         looked_at: That part, from which grids are read off.
+        digest: What stands for the complete rows, in the order of the file.
     """
 
     columns: tuple[str, ...]
     types: tuple[str, ...]
-    rows: int
-    dropped: int
-    standardisation: Standardisation
+    complete: np.ndarray
     constant: tuple[str, ...]
     ties: dict[str, Ties]
     looked_at: np.ndarray
+    digest: str
 
-    def select(self, columns: Sequence[str]) -> "Survey":
-        """Return what was found in some of the columns."""
-        indices = [self.columns.index(name) for name in columns]
-        return Survey(
-            tuple(columns),
-            tuple(self.types[index] for index in indices),
-            self.rows,
-            self.dropped,
-            self.standardisation.select(indices),
-            tuple(name for name in self.constant if name in columns),
-            {name: found for name, found in self.ties.items() if name in columns},
-            self.looked_at[:, indices],
-        )
+    @property
+    def rows(self) -> int:
+        """Number of complete rows."""
+        return int(self.complete.sum())
 
     def warn(self, without: Sequence[str] = ()) -> None:
         """Warn of constant columns, heavy ties and few rows.
@@ -93,16 +83,17 @@ def survey_parquet(
         total = file.metadata.num_rows
         check_rows_left(path, total)
         moments, parts = RunningMoments(len(names)), [np.empty((0, len(names)))]
+        digest, complete = RowDigest(names), []
         missing, infinite = np.zeros(len(names), int), np.zeros(len(names), int)
         share = min(1.0, min(LOOKED_AT, LOOKED_AT_VALUES // len(names)) / total)
         for group in range(file.num_row_groups):
-            for rows in group_rows(file, group, names):
-                missing, infinite = (
-                    missing + np.isnan(rows).sum(0),
-                    infinite + np.isinf(rows).sum(0),
-                )
-                rows = rows[np.isfinite(rows).all(1)]
+            for rows, _ in group_rows(file, group, names):
+                missing += np.isnan(rows).sum(0)
+                infinite += np.isinf(rows).sum(0)
+                complete.append(np.isfinite(rows).all(1))
+                rows = rows[complete[-1]]
                 moments.update(torch.from_numpy(rows))
+                digest.update(rows)
                 parts.append(rows[generator.random(len(rows)) < share])
     dropped = total - moments.rows
     if dropped and not drop_missing:
@@ -114,12 +105,11 @@ def survey_parquet(
     return Survey(
         tuple(names),
         tuple(types),
-        moments.rows,
-        dropped,
-        moments.standardisation(),
+        np.concatenate(complete),
         tuple(names[index] for index in constant),
         {names[index]: found for index, found in ties.items() if index not in constant},
         looked_at,
+        digest.hexdigest(),
     )
 
 

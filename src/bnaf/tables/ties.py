@@ -1,4 +1,8 @@
-"""What is looked at in the columns of a table before a density is fitted to them."""
+"""What is looked at in the columns of a table before a density is fitted to them.
+
+Values that are missing, columns of one value, and values that repeat: a density has no bound at
+them, unless noise as wide as their grid spreads them.
+"""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -7,12 +11,11 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float64
 
-from bnaf.errors import TableError, TableWarning
+from bnaf.errors import Argument, TableError, TableWarning
+from bnaf.tables.names import find_columns, list_columns
 
 LOOKED_AT = 100_000  # rows that ties are searched in, drawn at random from larger tables
-MOST_LISTED = 40
-Rows = Float64[np.ndarray, "rows columns"]
-Column = Float64[np.ndarray, " rows"]
+Values = Float64[np.ndarray, "rows columns"]
 
 
 class Ties(NamedTuple):
@@ -27,69 +30,8 @@ class Ties(NamedTuple):
     """Step of the grid that the values lie on."""
 
 
-def list_columns(names: Sequence[str], remarks: Sequence[str] | None = None) -> str:
-    """Write names of columns as part of a message, the first few of many."""
-    said = [repr(name) for name in names[:MOST_LISTED]]
-    if remarks is not None:
-        said = [f"{name} ({remark})" for name, remark in zip(said, remarks, strict=False)]
-    more = len(names) - len(said)
-    listed = ", ".join(said) + (f" and {more} more" if more else "")
-    return f"Column {listed}" if len(names) == 1 else f"Columns {listed}"
-
-
-def check_names(names: Sequence[str]) -> None:
-    """Check that every column has a name of its own.
-
-    Raises:
-        TableError: If a name is empty or occurs twice.
-    """
-    if "" in names:
-        raise TableError(
-            f"Every column needs a name, got none for column {list(names).index('') + 1} of "
-            f"{len(names)}; name it in the file (an index written by pandas: use index=False)."
-        )
-    seen = dict.fromkeys(names, 0)
-    for name in names:
-        seen[name] += 1
-    twice = [name for name, count in seen.items() if count > 1]
-    if twice:
-        raise TableError(
-            f"Every column needs a name of its own, got "
-            f"{', '.join(f'{name!r} {seen[name]} times' for name in twice[:MOST_LISTED])}; "
-            "rename them."
-        )
-
-
-def find_columns(wanted: Sequence[str], names: Sequence[str]) -> list[int]:
-    """Return where the wanted columns stand.
-
-    Raises:
-        TableError: If one of them is not there, or wanted twice.
-    """
-    if isinstance(wanted, str):
-        raise TableError(f"Expected a list of names, got {wanted!r}; write [{wanted!r}].")
-    missing = [name for name in wanted if name not in names]
-    if missing:
-        raise TableError(
-            f"{list_columns(missing)} not found; the table has "
-            f"{list_columns(names).replace('Column', 'column', 1)}."
-        )
-    check_names(list(wanted))
-    place = {name: index for index, name in enumerate(names)}
-    return [place[name] for name in wanted]
-
-
-def text_columns(names: Sequence[str], remarks: Sequence[str]) -> TableError:
-    """Return the error of columns that are no numbers."""
-    return TableError(
-        f"{list_columns(names, remarks)} hold{'s' if len(names) == 1 else ''} text or dates, "
-        "expected numbers; encode them as numbers, or name the columns to read with "
-        "columns=[...]."
-    )
-
-
 def finite_rows(
-    rows: Rows, names: Sequence[str], *, drop_missing: bool = False
+    rows: Values, names: Sequence[str], *, drop_missing: bool = False
 ) -> Bool[np.ndarray, " rows"]:
     """Return which rows are complete.
 
@@ -125,11 +67,13 @@ def incomplete(
     return TableError(
         f"Expected finite numbers only, got missing or infinite values: "
         f"{list_columns([names[index] for index in bad], remarks)}; fill them in, or leave out "
-        f"those {dropped:,} of {rows:,} rows with drop_missing=True."
+        f"those {dropped:,} of {rows:,} rows with ",
+        Argument("drop_missing", True),
+        ".",
     )
 
 
-def constant_columns(rows: Rows) -> list[int]:
+def constant_columns(rows: Values) -> list[int]:
     """Return the columns that hold one value in all rows; a single row tells nothing."""
     if len(rows) < 2:
         return []
@@ -139,12 +83,13 @@ def constant_columns(rows: Rows) -> list[int]:
 def nothing_varies(names: Sequence[str], rows: int) -> TableError:
     """Return the error of a table that is left without columns."""
     return TableError(
-        f"{list_columns(names)}: one value in all {rows:,} rows, and drop_constant=True leaves "
-        "nothing; expected a column that varies."
+        f"{list_columns(names)}: one value in all {rows:,} rows, and ",
+        Argument("drop_constant", True),
+        " leaves nothing; expected a column that varies.",
     )
 
 
-def tied_columns(rows: Rows, types: Sequence[str], seed: int = 0) -> dict[int, Ties]:
+def tied_columns(rows: Values, types: Sequence[str], seed: int = 0) -> dict[int, Ties]:
     """Return the columns with few distinct values or heavy ties.
 
     These are columns whose values occur twenty times or more on average, or one of whose values
@@ -169,7 +114,7 @@ def tied_columns(rows: Rows, types: Sequence[str], seed: int = 0) -> dict[int, T
     return found
 
 
-def grid_step(values: Column, kind: str = "float64") -> float:
+def grid_step(values: Float64[np.ndarray, " rows"], kind: str = "float64") -> float:
     """Return the step of the grid that values lie on; 0 for a single one.
 
     It is the smallest gap between neighbours, rounding errors apart. Values that lie on no grid,
@@ -198,7 +143,9 @@ def grid_step(values: Column, kind: str = "float64") -> float:
     return float(f"{smallest:.12g}") if on_grid else float(np.median(gaps))
 
 
-def add_grid_noise(rows: Rows, steps: dict[int, float], generator: np.random.Generator) -> Rows:
+def add_grid_noise(
+    rows: Values, steps: dict[int, float], generator: np.random.Generator
+) -> Values:
     """Return rows whose gridded columns are spread evenly over the cells of their grids.
 
     Cells are centred on the values, so that rounding to the grid gives the values back.
@@ -218,7 +165,7 @@ def noise_steps(
     names: Sequence[str],
     wanted: bool | Sequence[str] | Mapping[str, float],
     ties: dict[int, Ties],
-    rows: Rows,
+    rows: Values,
     types: Sequence[str],
 ) -> dict[int, float]:
     """Return the grid steps of the columns that noise is wanted for.
@@ -243,8 +190,10 @@ def noise_steps(
     flat = [names[index] for index, step in steps.items() if not step]
     if flat:
         raise TableError(
-            "dequantise expects columns with a grid, of two values or more, got one in "
-            f"{list_columns(flat).replace('Column', 'column', 1)}; leave it out of the list."
+            "Noise expects columns with a grid, of two values or more, got one in "
+            f"{list_columns(flat).replace('Column', 'column', 1)}; leave it out of ",
+            Argument("dequantise"),
+            ".",
         )
     return steps
 
@@ -256,7 +205,9 @@ def warn_of_columns(
     if constant:
         _warn(
             f"{list_columns([names[index] for index in constant])}: one value in all {rows:,} "
-            "rows. A density has no bound there; leave them out with drop_constant=True."
+            "rows. A density has no bound there; leave them out with ",
+            Argument("drop_constant", True),
+            ".",
         )
     if ties:
         remarks = [
@@ -268,8 +219,11 @@ def warn_of_columns(
         _warn(
             f"{list_columns([names[index] for index in ties], remarks)}: few distinct values or "
             "heavy ties. A density grows without bound at values that repeat, and its "
-            "log-likelihood says little; add uniform noise of each column's own grid with "
-            "dequantise=True, or with a list of names."
+            "log-likelihood says little; add uniform noise of each column's own grid with ",
+            Argument("dequantise", True),
+            ", or to some of them with ",
+            Argument("dequantise", ["a", "b"]),
+            ".",
         )
     if rows < len(names):
         _warn(
@@ -279,5 +233,5 @@ def warn_of_columns(
         )
 
 
-def _warn(message: str) -> None:
-    warnings.warn(message, TableWarning, stacklevel=4)
+def _warn(*parts: str | Argument) -> None:
+    warnings.warn(TableWarning(*parts), stacklevel=4)

@@ -1,32 +1,34 @@
 """Training: one loop for every flow and objective, on one device or many."""
 
-from bnaf.training.batches import BaseDraws, Batch, BatchSource, FreshRows, Rows, Stream
-from bnaf.training.fitting import fit
-from bnaf.training.objectives import (
-    ConditionalLikelihood,
-    MaximumLikelihood,
-    Objective,
-    ReverseKL,
+from bnaf.training.batches import (
+    ArrayRows,
+    Batch,
+    BatchSource,
+    FreshRows,
+    StreamRows,
+    base_draws,
 )
-from bnaf.training.recipe import Recommendation, recommend
+from bnaf.training.fitting import fit
+from bnaf.training.objectives import FlowObjective, MaximumLikelihood, Objective, ReverseKL
+from bnaf.training.recipe import TableFacts, resolve
 from bnaf.training.record import Evaluation, TrainingRecord
 from bnaf.training.settings import TrainingSettings
 
 __all__ = [
-    "BaseDraws",
+    "ArrayRows",
     "Batch",
     "BatchSource",
-    "ConditionalLikelihood",
     "Evaluation",
+    "FlowObjective",
     "FreshRows",
     "MaximumLikelihood",
     "Objective",
-    "Recommendation",
     "ReverseKL",
-    "Rows",
-    "Stream",
+    "StreamRows",
+    "TableFacts",
     "TrainingRecord",
     "TrainingSettings",
+    "base_draws",
     "fit",
-    "recommend",
+    "resolve",
 ]

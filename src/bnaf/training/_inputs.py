@@ -5,16 +5,30 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bnaf.errors import SettingsError, ShapeError, TableError
-from bnaf.flows.bnaf import Flow
-from bnaf.training.batches import BaseDraws, BatchSource, FreshRows, Rows, Stream
-from bnaf.training.objectives import Objective, ReverseKL
-from bnaf.training.recipe import STREAM_ROWS, choose_batch
+from bnaf.flows.flow import Flow
+from bnaf.training.batches import ArrayRows, BatchSource, StreamRows
+from bnaf.training.objectives import MaximumLikelihood, Objective
+from bnaf.training.recipe import TableFacts, resolve
 from bnaf.training.settings import TrainingSettings
 
 MAX_LISTED = 5  # columns an error names
+
+
+def choose_objective(module: nn.Module) -> Objective:
+    """Return the objective of a flow that comes without one.
+
+    Raises:
+        SettingsError: If it is no flow.
+    """
+    if not isinstance(module, Flow):
+        raise SettingsError(
+            f"objective must be given for a {type(module).__name__}; only flows have one by "
+            "default, the likelihood."
+        )
+    return MaximumLikelihood(module)
 
 
 def make_source(
@@ -23,58 +37,79 @@ def make_source(
     weights: Any,
     objective: Objective,
     settings: TrainingSettings,
+    valid: BatchSource | None,
     like: Tensor,
-) -> BatchSource:
-    """Return where the batches of a fit come from."""
-    flow = objective.flow
-    if rows is None:
-        if not isinstance(objective, ReverseKL):
-            raise SettingsError(
-                f"rows must be given for the objective {type(objective).__name__}; only ReverseKL "
-                "draws its own."
-            )
-        return BaseDraws(
-            flow.features, batch=choose_batch(STREAM_ROWS, settings.batch), seed=settings.seed
-        )
+) -> tuple[BatchSource, TrainingSettings]:
+    """Return where the batches of a fit come from, and settings that leave nothing open."""
+    valid_rows = None if valid is None else valid.count
     if isinstance(rows, Tensor | np.ndarray):
-        table = _table(rows, context, weights, flow, like, "")
-        batch = choose_batch(len(table[0]), settings.batch)
-        return Rows(*table, batch=batch, seed=settings.seed, noise=settings.noise or 0.0)
-    if settings.noise or settings.pull:
+        table, known, counts = _table(rows, context, weights, objective, like, "")
+        columns = table.shape[1] + (0 if known is None else known.shape[1])
+        facts = TableFacts(rows=len(table), columns=columns, valid_rows=valid_rows)
+        settings = resolve(settings, facts, objective)
+        source: BatchSource = ArrayRows(
+            table,
+            known,
+            counts,
+            batch=settings.batch,
+            seed=settings.seed,
+            noise=settings.noise or 0.0,
+        )
+        return source, settings
+    if rows is None:
+        settings = resolve(settings, TableFacts(batches=100), objective)
+        assert settings.batch is not None
+        made = objective.make_rows(settings.batch, settings.seed)
+        if made is None:
+            raise SettingsError(
+                f"rows must be given for the objective {type(objective).__name__}, which does "
+                "not draw its own."
+            )
+        return made, settings
+    source = _stream(rows, context, weights, "rows")
+    if settings.noise or (settings.pull and source.worth is None):
         raise SettingsError(
             f"noise and pull are for rows in memory, got noise={settings.noise} and pull="
             f"{settings.pull} with a stream; leave them out, or give the rows as one array."
         )
-    source = _stream(rows, context, weights, "rows")
-    if isinstance(source, FreshRows) and settings.batch not in (None, source.batch):
+    if source.batch is not None and settings.batch not in (None, source.batch):
         raise SettingsError(
             f"batch must be that of the rows, {source.batch}, got {settings.batch} in the "
             "settings; make the rows with as many, or leave it out of the settings."
         )
-    return source
+    facts = TableFacts(
+        rows=source.count,
+        worth=source.worth,
+        valid_rows=valid_rows,
+        batch=source.batch,
+        batches=source.batch_count(),
+    )
+    return source, resolve(settings, facts, objective)
 
 
-def make_held_out(valid: Any, context: Any, weights: Any, flow: Flow, like: Tensor) -> BatchSource:
+def make_held_out(
+    valid: Any, context: Any, weights: Any, objective: Objective, like: Tensor
+) -> BatchSource:
     """Return where the rows to validate on come from."""
     if isinstance(valid, Tensor | np.ndarray):
-        return Rows(*_table(valid, context, weights, flow, like, "valid_"))
+        return ArrayRows(*_table(valid, context, weights, objective, like, "valid_"))
     return _stream(valid, context, weights, "valid")
 
 
 def _table(
-    rows: Any, context: Any, weights: Any, flow: Flow, like: Tensor, prefix: str
+    rows: Any, context: Any, weights: Any, objective: Objective, like: Tensor, prefix: str
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Return rows with their contexts and weights, without those that weigh nothing."""
-    table = as_rows(rows, flow.features, like, prefix.removesuffix("_") or "rows")
-    if (context is None) != (flow.context_features == 0):
+    table = as_rows(rows, objective.features, like, prefix.removesuffix("_") or "rows")
+    wanted = objective.context_features
+    if wanted is not None and (context is None) != (wanted == 0):
         raise SettingsError(
-            f"{prefix}context must be given for a flow with context_features="
-            f"{flow.context_features}."
+            f"{prefix}context must be given for a flow with context_features={wanted}."
             if context is None
             else f"{prefix}context was given, but the flow has context_features=0."
         )
     if context is not None:
-        context = as_rows(context, flow.context_features, like, f"{prefix}context")
+        context = as_rows(context, wanted, like, f"{prefix}context")
         if len(context) != len(table):
             raise SettingsError(
                 f"{prefix}context must have one line per row, {len(table)}, got {len(context)}."
@@ -95,14 +130,14 @@ def _stream(rows: Any, context: Any, weights: Any, name: str) -> BatchSource:
     if isinstance(rows, BatchSource):
         return rows
     if isinstance(rows, Iterable):
-        return Stream(rows)
+        return StreamRows(rows)
     raise SettingsError(
         f"{name} must be a tensor, an array or a stream of batches, got {type(rows).__name__}; "
         "convert it with torch.as_tensor(...)."
     )
 
 
-def as_rows(value: Any, columns: int, like: Tensor, name: str) -> Tensor:
+def as_rows(value: Any, columns: int | None, like: Tensor, name: str) -> Tensor:
     """Return an array or tensor as rows of a flow's type, on its device.
 
     Raises:
@@ -113,9 +148,10 @@ def as_rows(value: Any, columns: int, like: Tensor, name: str) -> Tensor:
         tensor = torch.as_tensor(np.asarray(value) if not isinstance(value, Tensor) else value)
     except (TypeError, ValueError) as error:
         raise TableError(f"{name} must hold numbers only: {error}.") from None
-    if tensor.dim() != 2 or tensor.shape[1] != columns or not len(tensor):
+    fits = tensor.dim() == 2 and columns in (None, tensor.shape[1])
+    if not fits or not len(tensor):
         raise ShapeError(
-            f"{name} must have at least one row and {columns} columns, "
+            f"{name} must have at least one row and {columns or 'some'} columns, "
             f"got shape {tuple(tensor.shape)}."
         )
     tensor = tensor.detach().to(device=like.device, dtype=like.dtype)

@@ -1,20 +1,28 @@
-"""Sources of batches: rows in memory, rows drawn afresh, and any stream of batches."""
+"""Where batches come from: rows in memory, rows drawn afresh, and any stream of batches."""
 
+import dataclasses
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
+from bnaf._random import mix_seed
 from bnaf.errors import SettingsError
 
+EVALUATION_ROWS = 4096
 
-class Batch(NamedTuple):
+
+@dataclass(frozen=True, eq=False)
+class Batch:
     """Rows of one step, or one process's share of them.
 
     Args:
@@ -22,35 +30,98 @@ class Batch(NamedTuple):
         context: What the rows are conditioned on, line by line.
         weights: How much each row counts.
         total: Sum of the weights, or number of rows, over all processes; ``None`` if not known.
+        more: Whatever else an objective takes, by name, line by line.
     """
 
     rows: Tensor
     context: Tensor | None = None
     weights: Tensor | None = None
     total: float | Tensor | None = None
+    more: Mapping[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def weight(self) -> float | Tensor:
+        """Sum of the weights, or number of rows."""
+        return len(self.rows) if self.weights is None else self.weights.sum()
+
+    def change(self, function: Callable[[Tensor], Tensor]) -> "Batch":
+        """Return the batch with a function applied to all of its tensors of lines."""
+        return dataclasses.replace(
+            self,
+            rows=function(self.rows),
+            context=None if self.context is None else function(self.context),
+            weights=None if self.weights is None else function(self.weights),
+            more={name: function(tensor) for name, tensor in self.more.items()},
+        )
+
+    def take(self, which: Tensor | slice) -> "Batch":
+        """Return some of its lines."""
+        return self.change(
+            lambda lines: (
+                lines.index_select(0, which) if isinstance(which, Tensor) else lines[which]
+            )
+        )
+
+    def to(self, like: Tensor) -> "Batch":
+        """Return the batch with the device and type of a tensor."""
+        if self.rows.dtype == like.dtype and self.rows.device == like.device:
+            return self
+        return self.change(
+            lambda lines: (
+                lines.to(like)
+                if lines.is_floating_point() or lines is self.rows
+                else lines.to(like.device)
+            )
+        )
 
 
-@runtime_checkable
-class BatchSource(Protocol):
-    """What the loop needs of a stream of rows.
+class BatchSource(ABC):
+    """Where the batches of a run come from; all that the loop knows of them.
 
     The order is a function of the epoch alone, so that a position, epoch and batch, is all it
-    takes to resume.
+    takes to resume. What a source cannot tell, it leaves as it stands here.
     """
 
+    batch: int | None = None
+    """Rows of a batch over all processes, where they are as many each time."""
+    count: int | None = None
+    """Rows of an epoch."""
+    worth: float | None = None
+    """What the rows are worth: their number, if all weigh alike. Without it there is no prior."""
+    finite: bool = False
+    """Whether all values are known to be finite."""
+
+    @abstractmethod
     def batches(
         self, epoch: int, *, rank: int = 0, world_size: int = 1, start: int = 0
-    ) -> Iterator[Tensor | Batch]:
+    ) -> Iterator[Batch]:
         """Yield the batches of an epoch from number ``start`` on, of each the share of a process.
 
         Every process must get the same number of batches.
         """
 
+    @abstractmethod
     def batch_count(self, world_size: int = 1) -> int | None:
         """Return the number of batches in an epoch, where it is known beforehand."""
 
+    def all_batches(self, *, rank: int = 0, world_size: int = 1) -> Iterator[Batch]:
+        """Yield all rows once, a process's share of each batch, to be evaluated."""
+        return self.batches(0, rank=rank, world_size=world_size)
 
-class Rows:
+    def settle(self, like: Tensor, world_size: int) -> None:  # noqa: B027 (most have nothing to do)
+        """Make ready for processes that compute with tensors like one.
+
+        Raises:
+            SettingsError: If so many processes cannot share the batches.
+        """
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What the batches depend on, as far as it is known: another run has another."""
+        return {}
+
+
+class ArrayRows(BatchSource):
     """Rows in memory, shuffled by index; each epoch has an order of its own.
 
     An epoch has as few batches as the largest size allows, all of equal size. What does not fill
@@ -65,7 +136,10 @@ class Rows:
         seed: Seed of the orders and of the noise.
         noise: Deviation of normal noise added to the rows and contexts of every batch, which
             shrink so that a deviation of 1 stays one.
+        more: Whatever else an objective takes, by name, line by line.
     """
+
+    finite = True
 
     def __init__(
         self,
@@ -76,16 +150,16 @@ class Rows:
         batch: int | None = None,
         seed: int = 0,
         noise: float = 0.0,
+        more: Mapping[str, Tensor] | None = None,
     ) -> None:
-        self.count, self.noise = len(rows), noise
+        self.count: int = len(rows)
+        self.noise, self.seed = noise, seed
         self.batch_total = -(-self.count // min(batch or self.count, self.count))
-        self.batch, self.seed = self.count // self.batch_total, seed
+        self.batch: int = self.count // self.batch_total
+        self.table = Batch(rows, context, weights, more=more or {})
         if self.batch_total == 1:
-            order = sorted_order([part for part in (rows, context, weights) if part is not None])
-            rows = rows[order]
-            context = None if context is None else context[order]
-            weights = None if weights is None else weights[order]
-        self.rows, self.context, self.weights = rows, context, weights
+            keys = [part for part in (rows, context, weights) if part is not None]
+            self.table = self.table.take(sorted_order(keys))
 
     def batches(
         self, epoch: int, *, rank: int = 0, world_size: int = 1, start: int = 0
@@ -96,7 +170,7 @@ class Rows:
                 yield self._disturb(self._share(mine, slice(None)), epoch, mine)
             return
         generator = Generator().manual_seed(mix_seed(self.seed, epoch))
-        order = torch.randperm(self.count, generator=generator).to(self.rows.device)
+        order = torch.randperm(self.count, generator=generator).to(self.table.rows.device)
         for number in range(start, self.batch_total):
             chosen = order[number * self.batch : (number + 1) * self.batch]
             batch = self._share(chosen if world_size == 1 else chosen[mine], chosen)
@@ -105,33 +179,34 @@ class Rows:
     def batch_count(self, world_size: int = 1) -> int:
         return self.batch_total
 
-    def chunks(self, size: int, *, rank: int = 0, world_size: int = 1) -> Iterator[Batch]:
-        """Yield all rows as they stand, a process's share of each chunk, to be evaluated."""
-        for first in range(0, self.count, size):
-            last = min(first + size, self.count)
+    def all_batches(self, *, rank: int = 0, world_size: int = 1) -> Iterator[Batch]:
+        for first in range(0, self.count, EVALUATION_ROWS):
+            last = min(first + EVALUATION_ROWS, self.count)
             yield self._share(slice(first + rank, last, world_size), slice(first, last))
 
-    def to(self, like: Tensor) -> "Rows":
-        """Move everything to the device and type of a tensor, and return itself."""
-        self.rows = self.rows.to(like)
-        self.context = None if self.context is None else self.context.to(like)
-        self.weights = None if self.weights is None else self.weights.to(like)
-        return self
+    def settle(self, like: Tensor, world_size: int) -> None:
+        if self.batch < world_size:
+            raise SettingsError(
+                f"batch must be at least the number of processes ({world_size}), got {self.batch}."
+            )
+        self.table = self.table.to(like)
 
     @property
-    def fingerprint(self) -> str:
-        """Digest of what is stored, to tell one table from another."""
+    def identity(self) -> dict[str, Any]:
+        """Seed, size of the batches, and a digest of what is stored."""
         digest = hashlib.blake2b(digest_size=16)
-        for part in (self.rows, self.context, self.weights):
+        table = self.table
+        for part in (table.rows, table.context, table.weights, *table.more.values()):
             if part is not None:
                 digest.update(f"{tuple(part.shape)}{part.dtype}".encode())
                 digest.update(part.detach().cpu().contiguous().view(torch.uint8).numpy().data)
-        return digest.hexdigest()
+        return {"seed": self.seed, "batch": self.batch, "fingerprint": digest.hexdigest()}
 
     @property
-    def worth(self) -> float:
+    def worth(self) -> float:  # type: ignore[override]
         """What the rows are worth: their number, if all weigh alike."""
-        return self.count if self.weights is None else worth_of(self.weights)
+        weights = self.table.weights
+        return self.count if weights is None else worth_of(weights)
 
     def _disturb(self, batch: Batch, number: int, mine: slice) -> Batch:
         """Add noise that depends on the batch alone, not on how processes share it."""
@@ -146,27 +221,22 @@ class Rows:
             return torch.add(rows * shrink, drawn[mine].to(rows), alpha=self.noise)
 
         context = batch.context
-        return batch._replace(
-            rows=disturb(batch.rows), context=None if context is None else disturb(context)
+        return dataclasses.replace(
+            batch, rows=disturb(batch.rows), context=None if context is None else disturb(context)
         )
 
     def _share(self, mine: Tensor | slice, all_processes: Tensor | slice) -> Batch:
-        context, weights = self.context, self.weights
+        weights = self.table.weights
         if weights is not None:
-            total: float | Tensor = _take(weights, all_processes).sum()
+            total: float | Tensor = weights[all_processes].sum()
         elif isinstance(all_processes, Tensor):
             total = len(all_processes)
         else:
             total = len(range(self.count)[all_processes])
-        return Batch(
-            _take(self.rows, mine),
-            None if context is None else _take(context, mine),
-            None if weights is None else _take(weights, mine),
-            total,
-        )
+        return dataclasses.replace(self.table.take(mine), total=total)
 
 
-class FreshRows:
+class FreshRows(BatchSource):
     """Rows drawn anew for every step, with a private generator.
 
     Args:
@@ -184,7 +254,8 @@ class FreshRows:
         seed: int = 0,
         epoch_batches: int = 100,
     ) -> None:
-        self.draw, self.batch, self.seed, self.epoch_batches = draw, batch, seed, epoch_batches
+        self.draw, self.seed, self.epoch_batches = draw, seed, epoch_batches
+        self.batch: int = batch
 
     def batches(
         self, epoch: int, *, rank: int = 0, world_size: int = 1, start: int = 0
@@ -197,9 +268,14 @@ class FreshRows:
     def batch_count(self, world_size: int = 1) -> int:
         return self.epoch_batches
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Seed and size of the batches."""
+        return {"seed": self.seed, "batch": self.batch}
 
-class BaseDraws(FreshRows):
-    """Draws of a standard normal base, the rows of a reverse divergence.
+
+def base_draws(features: int, *, batch: int = 512, seed: int = 0) -> FreshRows:
+    """Return a source of draws of a standard normal base, the rows of a reverse divergence.
 
     Args:
         features: Number of columns.
@@ -207,113 +283,103 @@ class BaseDraws(FreshRows):
         seed: Seed of the draws.
     """
 
-    def __init__(self, features: int, *, batch: int = 512, seed: int = 0) -> None:
-        self.features = features
-        super().__init__(self._normal, batch=batch, seed=seed)
+    def draw(count: int, generator: Generator) -> Tensor:
+        return torch.randn(count, features, generator=generator, dtype=torch.float64)
 
-    def _normal(self, count: int, generator: Generator) -> Tensor:
-        return torch.randn(count, self.features, generator=generator, dtype=torch.float64)
+    return FreshRows(draw, batch=batch, seed=seed)
 
 
-class Stream:
+class StreamRows(BatchSource):
     """Any iterable of batches that can be gone through again.
 
     One with ``set_epoch`` is told which epoch comes next, and orders its rows by it; one with
     ``go_to(epoch, batch)`` is told the batch as well, and need not be read up to there. One with
     ``rank`` and ``world_size`` yields the share of its process; made for one process alone, it is
-    asked for the share of another by ``shared(rank, world_size)``. Of any other, each process
+    asked for that of another by ``view(rank=..., world_size=...)``. Of any other, each process
     takes every so many rows of a batch.
 
     Args:
-        iterable: What yields tensors of rows, or batches.
+        iterable: What yields tensors of rows, batches, or anything that ``prepare`` takes.
+        prepare: From what it yields to a batch; tensors and batches are taken as they are by
+            default.
+        worth: What its rows are worth, where that is known.
     """
 
-    def __init__(self, iterable: Iterable[Tensor | Batch]) -> None:
+    def __init__(
+        self,
+        iterable: Iterable[Any],
+        prepare: Callable[[Any], Batch] | None = None,
+        *,
+        worth: float | None = None,
+    ) -> None:
         if iter(iterable) is iterable:
             raise SettingsError(
                 "rows must be a stream that can be gone through once per epoch, got a one-way "
                 f"{type(iterable).__name__}; give a list of batches, or an object with batches()."
             )
         self.iterable: Any = iterable
-        self._shares: dict[tuple[int, int], Any] = {}
+        self.prepare = prepare or as_batch
+        self.worth = worth
+        self.count = getattr(iterable, "rows", None)
+        self._views: dict[tuple[int, int], Any] = {}
 
     def batches(
         self, epoch: int, *, rank: int = 0, world_size: int = 1, start: int = 0
     ) -> Iterator[Batch]:
-        iterable = self._share(rank, world_size)
+        iterable = self._view(rank, world_size)
         whole = not hasattr(iterable, "world_size")
         mine = slice(rank, None, world_size) if whole else slice(None)
         if hasattr(iterable, "go_to"):
             iterable.go_to(epoch, start)
-            ended = start == _length(iterable) or getattr(iterable, "epoch", epoch) != epoch
+            ended = start == _length(iterable)
             items = iter(()) if ended else iter(iterable)
         else:
             if hasattr(iterable, "set_epoch"):
                 iterable.set_epoch(epoch)
             items = islice(iterable, start, None)
         for item in items:
-            batch = item if isinstance(item, Batch) else Batch(torch.as_tensor(item))
-            rows, context, weights, _ = batch
-            yield Batch(
-                rows[mine],
-                None if context is None else context[mine],
-                None if weights is None else weights[mine],
+            yield dataclasses.replace(self.prepare(item).take(mine), total=None)
+
+    def batch_count(self, world_size: int = 1) -> int | None:
+        return _length(self._view(getattr(self.iterable, "rank", 0), world_size))
+
+    def settle(self, like: Tensor, world_size: int) -> None:
+        if world_size > 1 and not getattr(self.iterable, "drop_last", True):
+            raise SettingsError(
+                f"{world_size} processes need as many batches each, got a stream with "
+                "drop_last=False; make it with drop_last=True."
             )
 
     @property
-    def fingerprint(self) -> str | None:
+    def identity(self) -> dict[str, Any]:
         """Digest of what the batches depend on, where the stream knows one."""
-        digest: str | None = getattr(self.iterable, "fingerprint", None)
-        return digest
+        return {
+            "fingerprint": getattr(self.iterable, "fingerprint", None),
+            "processes": os.environ.get("WORLD_SIZE"),
+        }
 
-    @property
-    def even(self) -> bool:
-        """Whether every process gets the same number of batches."""
-        return bool(getattr(self.iterable, "drop_last", True))
-
-    def batch_count(self, world_size: int = 1) -> int | None:
-        return _length(self._share(getattr(self.iterable, "rank", 0), world_size))
-
-    def _share(self, rank: int, world_size: int) -> Any:
+    def _view(self, rank: int, world_size: int) -> Any:
         """Return the stream of a process: itself, or what it makes for one of several."""
         if not hasattr(self.iterable, "world_size"):
             return self.iterable
         made_for = self.iterable.rank, self.iterable.world_size
         if made_for == (rank, world_size):
             return self.iterable
-        if made_for == (0, 1) and hasattr(self.iterable, "shared"):
-            if (rank, world_size) not in self._shares:
-                self._shares[rank, world_size] = self.iterable.shared(rank, world_size)
-            return self._shares[rank, world_size]
+        if made_for == (0, 1) and hasattr(self.iterable, "view"):
+            if (rank, world_size) not in self._views:
+                self._views[rank, world_size] = self.iterable.view(
+                    rank=rank, world_size=world_size
+                )
+            return self._views[rank, world_size]
         raise SettingsError(
             f"The stream must be made for process {rank} of {world_size}, got one with "
             f"rank={made_for[0]} and world_size={made_for[1]}."
         )
 
 
-def _take(rows: Tensor, which: Tensor | slice) -> Tensor:
-    return rows.index_select(0, which) if isinstance(which, Tensor) else rows[which]
-
-
-def _length(iterable: Any) -> int | None:
-    try:
-        return len(iterable)
-    except TypeError:
-        return None
-
-
-def as_batch(item: Tensor | Batch, like: Tensor) -> Batch:
-    """Return rows, or a batch of them, with the device and type of a tensor."""
-    batch = item if isinstance(item, Batch) else Batch(torch.as_tensor(item))
-    if batch.rows.dtype == like.dtype and batch.rows.device == like.device:
-        return batch
-    context, weights = batch.context, batch.weights
-    return Batch(
-        batch.rows.to(like),
-        None if context is None else context.to(like),
-        None if weights is None else weights.to(like),
-        batch.total,
-    )
+def as_batch(item: Any) -> Batch:
+    """Return rows, or a batch of them, as a batch."""
+    return item if isinstance(item, Batch) else Batch(torch.as_tensor(item))
 
 
 def worth_of(weights: Float[Tensor, " rows"]) -> float:
@@ -327,14 +393,15 @@ def worth_of(weights: Float[Tensor, " rows"]) -> float:
     return float(weights.sum() ** 2 / weights.square().sum())
 
 
-def mix_seed(seed: int, number: int) -> int:
-    """Return a seed for the draws of that number, unlike those of its neighbours."""
-    digest = hashlib.blake2b(f"{seed}:{number}".encode(), digest_size=4).digest()
-    return int.from_bytes(digest, "big")
-
-
 def sorted_order(parts: Sequence[Tensor]) -> Tensor:
     """Return the order of rows by their values, whatever order they came in."""
     columns = torch.cat([part.reshape(len(part), -1) for part in parts], 1)
     order = np.lexsort(columns.cpu().double().numpy().T)
     return torch.from_numpy(order).to(columns.device)
+
+
+def _length(iterable: Any) -> int | None:
+    try:
+        return len(iterable)
+    except TypeError:
+        return None

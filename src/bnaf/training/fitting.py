@@ -1,24 +1,24 @@
 """The door to training."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from torch.distributions import Distribution
+from torch import nn
+from torch.optim import Optimizer
 
+from bnaf._torch import kept_validation
 from bnaf.errors import SettingsError
-from bnaf.flows.bnaf import Flow
-from bnaf.training._inputs import make_held_out, make_source
-from bnaf.training._run.logs import check_kinds
-from bnaf.training.objectives import ConditionalLikelihood, MaximumLikelihood, Objective
+from bnaf.flows.flow import Flow
+from bnaf.training._inputs import choose_objective, make_held_out, make_source
+from bnaf.training.objectives import Objective
 from bnaf.training.progress import Progress
 from bnaf.training.record import TrainingRecord
 from bnaf.training.settings import TrainingSettings
 
 
 def fit(
-    flow: Flow,
+    flow: Flow | nn.Module,
     rows: Any = None,
     *,
     valid: Any = None,
@@ -27,6 +27,7 @@ def fit(
     valid_context: Any = None,
     valid_weights: Any = None,
     objective: Objective | None = None,
+    optimiser: Callable[[Any], Optimizer] | None = None,
     settings: TrainingSettings | None = None,
     checkpoint: Path | str | None = None,
     checkpoint_every: float = 60.0,
@@ -43,7 +44,7 @@ def fit(
     SIGTERM end the run after the step at hand, with the best weights so far.
 
     Args:
-        flow: What is trained.
+        flow: What is trained: a flow, or any module that the objective trains.
         rows: Table as a tensor or an array, a :class:`bnaf.training.BatchSource`, or an iterable
             of batches that can be gone through again; ``None`` for an objective that needs none.
         valid: Validation rows, in any of these forms.
@@ -52,7 +53,10 @@ def fit(
         weights: How much each row counts.
         valid_context: Context of the validation rows.
         valid_weights: Weights of the validation rows.
-        objective: What is minimised; the likelihood by default, conditional where the flow is.
+        objective: What is minimised; the negative log-likelihood of a flow by default.
+        optimiser: From parameters to an optimiser; Adam by the settings by default. The settings
+            govern the rate of the first of its groups of parameters, and those of the others in
+            proportion.
         settings: How; the default recipe if not given.
         checkpoint: File to keep the run in.
         checkpoint_every: Seconds between two writings of it; it is always written at the end.
@@ -81,22 +85,22 @@ def fit(
         >>> fit(flow, torch.randn(100, 2), settings=settings, progress=False).steps
         5
     """
-    from bnaf.training._run.job import Job  # loads Fabric and much of torch: only for those who train
+    from bnaf.training._run.job import Job  # loads Fabric and much of torch: only for training
+    from bnaf.training._run.logs import check_kinds
 
-    settings = settings or TrainingSettings()
     check_kinds(loggers)
-    objective = objective or _likelihood(flow)
-    if objective.flow is not flow:
+    objective = objective or choose_objective(flow)
+    if objective.trained is not flow:
         raise SettingsError("objective must be one of the flow given to fit; its flow is another.")
-    if settings.learning_rate is None:
-        settings = replace(settings, learning_rate=flow.learning_rate)
-    like = next(flow.parameters())
-    source = make_source(rows, context, weights, objective, settings, like)
+    like = next(objective.parameters())
     held_out = None
     if valid is not None:
-        held_out = make_held_out(valid, valid_context, valid_weights, flow, like)
+        held_out = make_held_out(valid, valid_context, valid_weights, objective, like)
+    settings = settings or TrainingSettings()
+    source, settings = make_source(rows, context, weights, objective, settings, held_out, like)
     job = Job(
         objective=objective,
+        optimiser=optimiser,
         source=source,
         valid=held_out,
         settings=settings,
@@ -107,12 +111,5 @@ def fit(
         loggers=tuple(loggers),
         progress=progress,
     )
-    checked = Distribution._validate_args
-    try:
+    with kept_validation():
         return job.launch()
-    finally:
-        Distribution.set_default_validate_args(checked)  # torch.compile switches it off
-
-
-def _likelihood(flow: Flow) -> Objective:
-    return ConditionalLikelihood(flow) if flow.context_features else MaximumLikelihood(flow)

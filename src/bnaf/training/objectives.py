@@ -1,8 +1,8 @@
-"""Objectives: modules that take rows and return the loss."""
+"""Objectives: modules that take a batch and return the loss."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -10,84 +10,116 @@ from torch import Tensor, nn
 
 from bnaf._checks import whole
 from bnaf.errors import ShapeError
-from bnaf.flows.bnaf import Flow
+from bnaf.flows.flow import Flow, Pull
+from bnaf.training.batches import Batch, BatchSource, base_draws
 
 FLAT = 0.1  # share of an energy that the first step feels, where it is annealed
+LEARNING_RATE = 1e-3  # of a module that does not say
 
 
 class Objective(nn.Module, ABC):
-    """Module that takes rows and returns the loss in nats, a weighted mean over rows.
+    """Module that takes a batch and returns the loss in nats, a weighted mean over its rows.
 
     As the whole computation stands in its forward, DDP and ``torch.compile`` see all of it. A
-    subclass defines the loss of each row.
-
-    Args:
-        flow: What is trained.
+    subclass says what it trains, and the loss of each row; whatever a batch holds is at its hand.
+    Its parameters are those of all modules that it has.
     """
 
     draws: ClassVar[bool] = False
     """Whether the loss draws from torch's own generator, which is then lent a private state."""
 
+    @property
+    @abstractmethod
+    def trained(self) -> nn.Module:
+        """What :func:`bnaf.fit` is asked to train."""
+
+    @abstractmethod
+    def losses(self, batch: Batch) -> Float[Tensor, " rows"]:
+        """Return the loss of each row, in nats."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What else the loss depends on, ready for JSON: runs that differ in it are not one."""
+        return {}
+
+    @property
+    def features(self) -> int | None:
+        """Number of columns of its rows; any by default."""
+        return None
+
+    @property
+    def context_features(self) -> int | None:
+        """Number of columns of its contexts; any by default."""
+        return None
+
+    @property
+    def learning_rate(self) -> float:
+        """Rate that suits what is trained."""
+        return float(getattr(self.trained, "learning_rate", LEARNING_RATE))
+
+    def make_rows(self, batch: int, seed: int) -> BatchSource | None:
+        """Return a source of the rows it needs, where no others are given; none by default."""
+        return None
+
+    def pulls(self) -> dict[nn.Parameter, Pull]:
+        """Return the priors that the flows in it have of their own."""
+        found: dict[nn.Parameter, Pull] = {}
+        for module in self.modules():
+            if isinstance(module, Flow):
+                found |= module.pulls()
+        return found
+
+    def forward(self, batch: Batch) -> Float[Tensor, ""]:
+        """Return the mean loss of the rows, weighted where there are weights."""
+        losses, weights = self.losses(batch), batch.weights
+        return losses.mean() if weights is None else (weights * losses).sum() / weights.sum()
+
+
+class FlowObjective(Objective):
+    """Objective of a single flow.
+
+    Args:
+        flow: What is trained.
+    """
+
     def __init__(self, flow: Flow) -> None:
         super().__init__()
         self.flow = flow
 
-    @abstractmethod
-    def losses(
-        self,
-        rows: Float[Tensor, "rows features"],
-        context: Float[Tensor, "rows context_features"] | None,
-    ) -> Float[Tensor, " rows"]:
-        """Return the loss of each row, in nats."""
+    @property
+    def trained(self) -> nn.Module:
+        """The flow."""
+        return self.flow
 
-    def forward(
-        self,
-        rows: Float[Tensor, "rows features"],
-        context: Float[Tensor, "rows context_features"] | None = None,
-        weights: Float[Tensor, " rows"] | None = None,
-    ) -> Float[Tensor, ""]:
-        """Return the mean loss of the rows, weighted where there are weights."""
-        losses = self.losses(rows, context)
-        return losses.mean() if weights is None else (weights * losses).sum() / weights.sum()
+    @property
+    def features(self) -> int:
+        """Number of features of the flow."""
+        return self.flow.features
+
+    @property
+    def context_features(self) -> int:
+        """Number of columns of its context."""
+        return self.flow.context_features
 
 
-class MaximumLikelihood(Objective):
-    r"""Mean negative log-density of rows.
-
-    .. math:: -\sum_i w_i \log p(x_i) \, / \sum_i w_i
-    """
-
-    def losses(
-        self,
-        rows: Float[Tensor, "rows features"],
-        context: Float[Tensor, "rows context_features"] | None,
-    ) -> Float[Tensor, " rows"]:
-        losses: Tensor = -self.flow().log_prob(rows)
-        return losses
-
-
-class ConditionalLikelihood(Objective):
-    r"""Mean negative log-density of rows given their contexts.
+class MaximumLikelihood(FlowObjective):
+    r"""Mean negative log-density of rows, given their contexts where the flow takes some.
 
     .. math:: -\sum_i w_i \log p(x_i \mid c_i) \, / \sum_i w_i
     """
 
-    def losses(
-        self,
-        rows: Float[Tensor, "rows features"],
-        context: Float[Tensor, "rows context_features"] | None,
-    ) -> Float[Tensor, " rows"]:
-        losses: Tensor = -self.flow(context).log_prob(rows)
+    def losses(self, batch: Batch) -> Float[Tensor, " rows"]:
+        losses: Tensor = -self.flow(batch.context).log_prob(batch.rows)
         return losses
 
 
-class ReverseKL(Objective):
+class ReverseKL(FlowObjective):
     r"""Divergence from a flow to the law of an energy, up to the logarithm of its normaliser.
 
     .. math:: \mathrm{E}_{z} [\log q(x) + U(x)], \qquad x = f^{-1}(z),
               \qquad \mathrm{KL} = \text{loss} + \log \int e^{-U}
 
-    Its rows are draws of the base, as :class:`bnaf.training.BaseDraws` makes them; ``fit`` does
+    Its rows are draws of the base, as :func:`bnaf.training.base_draws` makes them; ``fit`` does
     so where it gets no rows. Build the flow with ``direction="sampling"``, whose draws are
     closed-form.
 
@@ -111,16 +143,21 @@ class ReverseKL(Objective):
         super().__init__(flow)
         self.energy = energy
         self.anneal = whole("anneal", anneal, least=0)
-        if anneal:  # kept with the weights, so that a run that goes on knows where it stood
+        if self.anneal:  # kept with the weights, so that a run that goes on knows where it stood
             self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
 
-    def losses(
-        self,
-        rows: Float[Tensor, "rows features"],
-        context: Float[Tensor, "rows context_features"] | None,
-    ) -> Float[Tensor, " rows"]:
-        law = self.flow(context)
-        x, log_det = law.transform.inv.call_and_ladj(rows)
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Steps over which the energy grows."""
+        return {"anneal": self.anneal}
+
+    def make_rows(self, batch: int, seed: int) -> BatchSource:
+        """Return draws of the base."""
+        return base_draws(self.features, batch=batch, seed=seed)
+
+    def losses(self, batch: Batch) -> Float[Tensor, " rows"]:
+        law = self.flow(batch.context)
+        x, log_det = law.transform.inv.call_and_ladj(batch.rows)
         energies = self.energy(x)
         if energies.shape != x.shape[:-1]:
             raise ShapeError(
@@ -129,7 +166,7 @@ class ReverseKL(Objective):
             )
         if self.training and self.anneal:
             energies = energies * self._share()
-        losses: Tensor = law.base.log_prob(rows) - log_det + energies
+        losses: Tensor = law.base.log_prob(batch.rows) - log_det + energies
         return losses
 
     def _share(self) -> Float[Tensor, ""]:

@@ -3,49 +3,50 @@
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from bnaf.block.layers import BlockNetworks
+from bnaf.flows.flow import Pull
+from bnaf.training.objectives import Objective
 
-FAN_IN = 2.0  # precision of a weight, per column that it is a weight of
+PRECISION = 2.0  # of the entries of a matrix, per column that it mixes
 
 
 class Prior:
-    r"""Pull of the weights towards where they started.
+    r"""Pull of the weights towards where they started, or to where their flow says.
 
     .. math:: \nabla \frac{1}{n} \sum_j \frac{\tau_j}{2} (\theta_j - \theta_j^0)^2
 
     is the gradient of a Gaussian log-prior of precisions :math:`\tau`, per row of n. Precisions
     are 1, for the entries of matrices twice the number of columns that the matrix mixes: so that
-    a unit with many inputs is not freer than one with few. The raw weights of a block network are
-    pulled towards zero instead, where columns do not depend on each other.
+    a unit with many inputs is not freer than one with few.
 
     Args:
-        module: What the parameters belong to.
+        objective: What the parameters belong to.
         parameters: What is pulled.
         strength: The share 1 / n, times how strong the pull is.
     """
 
     def __init__(
-        self, module: nn.Module, parameters: Sequence[nn.Parameter], strength: float
+        self, objective: Objective, parameters: Sequence[nn.Parameter], strength: float
     ) -> None:
-        self.parameters: list[Tensor] = list(parameters)
-        mixed: dict[Tensor, int] = {}
-        zeros: set[Tensor] = set()
-        for part in module.modules():
-            if isinstance(part, BlockNetworks):
-                mixed[part.weight] = part.features
-                zeros.add(part.weight)
-            elif isinstance(part, nn.Linear):
-                mixed[part.weight] = part.in_features
-        self.centres = [
-            torch.zeros_like(parameter) if parameter in zeros else parameter.detach().clone()
-            for parameter in self.parameters
+        mixed = {
+            part.weight: part.in_features
+            for part in objective.modules()
+            if isinstance(part, nn.Linear)
+        }
+        known = objective.pulls()
+        pulls = [
+            known[parameter]
+            if parameter in known
+            else Pull(
+                parameter.detach().clone(),
+                PRECISION * mixed[parameter] if parameter in mixed else 1.0,
+            )
+            for parameter in parameters
         ]
-        self.strengths = [
-            strength * (FAN_IN * mixed[parameter] if parameter in mixed else 1.0)
-            for parameter in self.parameters
-        ]
+        self.parameters = list(parameters)
+        self.centres = [pull.centre for pull in pulls]
+        self.strengths = [strength * pull.precision for pull in pulls]
 
     @torch.no_grad()
     def add_gradient(self) -> None:

@@ -1,14 +1,14 @@
-"""The default recipe: what is chosen from the size of a table where a setting leaves it open."""
+"""The default recipe: all that settings leave open is filled in here, once and in one order."""
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
-from bnaf.errors import SettingsError
-from bnaf.training._run.schedule import Budget
+from bnaf.flows.flow import Flow
+from bnaf.training.objectives import Objective
 from bnaf.training.settings import TrainingSettings
 
-SMALL_TABLE = 1_000  # rows up to which every step takes them all
+SMALL_TABLE = 1_000  # rows up to which a table is small: every step takes them all
+VALID_SHARE = 0.1  # of the rows of a table that is not
 BATCH = 512
 SMALL_STEPS = 300  # of runs whose steps take all rows
 PULL, PULLED_ROWS = 1.0, 5_000  # strength of the prior of the weights, and rows up to which it is
@@ -17,73 +17,95 @@ STREAM_ROWS = 1_000_000  # taken for the length of a stream that does not say
 LEAST_STEPS, MOST_STEPS, EPOCHS = 2_000, 20_000, 100
 SHORTEST_INTERVAL, LONGEST_INTERVAL = 10, 500  # steps between evaluations that cost little
 EVALUATION_COST = 7  # validating no more than batch / 7 rows per step costs about 5 % of the time
-PLAIN_FEATURES = 16  # columns up to which a flow has its full width
-FULL_WIDTH, LEAST_WIDTH = 20, 5
-WIDTH_TIMES_FEATURES = 250
 
 
-@dataclass(frozen=True)
-class Recommendation:
-    """Sizes that suit a table.
-
-    Args:
-        transforms: Stacked networks of the flow.
-        hidden_layers: Hidden layers of each.
-        width: Units per feature of each layer.
-        batch: Rows per step.
-        steps: Steps where no budget is set.
-    """
-
-    transforms: int
-    hidden_layers: int
-    width: int
-    batch: int
-    steps: int
-
-    @property
-    def flow_settings(self) -> dict[str, Any]:
-        """Arguments of a flow, beside its features."""
-        return {
-            "transforms": self.transforms,
-            "hidden_layers": self.hidden_layers,
-            "width": self.width,
-        }
-
-
-def recommend(rows: int, features: int) -> Recommendation:
-    """Return the sizes of a flow and of its batches that suit a table.
-
-    Weights grow with the square of features times width, so wide tables get few units per
-    feature. Small tables get a small flow, which has less to memorise with.
-
-    Args:
-        rows: Number of training rows.
-        features: Number of columns.
-
-    Raises:
-        SettingsError: If one of them is below 1.
+def is_small(rows: int) -> bool:
+    """Tell whether a table is small: fitted as a whole, by a small flow, with a prior and noise.
 
     Example:
-        >>> recommend(1_600_000, 6)
-        Recommendation(transforms=3, hidden_layers=2, width=20, batch=512, steps=20000)
-        >>> recommend(29_556, 43).width
-        6
+        >>> is_small(1000), is_small(1001)
+        (True, False)
     """
-    if rows < 1 or features < 1:
-        raise SettingsError(
-            f"rows and features must be at least 1, got {rows} rows and {features} features."
-        )
-    width = FULL_WIDTH
-    if features > PLAIN_FEATURES:
-        width = max(LEAST_WIDTH, round(WIDTH_TIMES_FEATURES / features))
-    if rows > SMALL_TABLE:
-        return Recommendation(3, 2, width, BATCH, choose_steps(rows, BATCH))
-    return Recommendation(2, 1, max(LEAST_WIDTH, width // 2), rows, choose_steps(rows, rows))
+    return rows <= SMALL_TABLE
 
 
-def choose_batch(rows: int, batch: int | None) -> int:
-    """Return the largest number of rows per step: all of a small table, 512 of a large one."""
-    return batch or (rows if rows <= SMALL_TABLE else BATCH)
+def valid_share(rows: int) -> float:
+    """Return the share of a table's rows that is set aside to tell when to stop."""
+    return 0.0 if is_small(rows) else VALID_SHARE
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableFacts:
+    """What is known of the rows of a fit before it begins.
+
+    Args:
+        rows: Number of rows to train on; ``None`` for a stream that does not say.
+        columns: Number of columns, those of a context included.
+        worth: What the rows are worth, where that is known.
+        valid_rows: Number of validation rows, where there are some and it is known.
+        batch: Rows of a batch, where the source has its own.
+        batches: Batches of an epoch, where the source has its own.
+        standardised: Whether the columns have a mean of 0 and a deviation of 1.
+        white: Whether they do not correlate either.
+    """
+
+    rows: int | None = None
+    columns: int = 1
+    worth: float | None = None
+    valid_rows: int | None = None
+    batch: int | None = None
+    batches: int | None = None
+    standardised: bool = False
+    white: bool = False
+
+    @property
+    def small(self) -> bool:
+        """Whether the table is small."""
+        return self.rows is not None and is_small(self.rows)
+
+
+def resolve(
+    settings: TrainingSettings, table: TableFacts, flow: Flow | type[Flow] | Objective
+) -> TrainingSettings:
+    """Return settings that leave nothing open, for a run on some table.
+
+    Where rows are few, a prior keeps the weights from memorising them. Where they are many, it
+    would only keep a density from being as sharp as they are. A run whose steps take all rows of
+    a small table has noise as well, in place of an early end, which would need rows set aside to
+    tell it: such a run may go on until it has converged.
+
+    Args:
+        settings: What was chosen; what is not ``None`` stays.
+        table: What is known of the rows.
+        flow: What is trained, or how: it brings its rate.
+
+    Example:
+        >>> from bnaf import BNAF
+        >>> resolve(TrainingSettings(), TableFacts(rows=1_600_000, columns=6), BNAF).steps
+        20000
+    """
+    rows = STREAM_ROWS if table.rows is None else table.rows
+    batch = settings.batch or (rows if table.small else BATCH)
+    batches = table.batches or math.ceil(rows / batch)
+    size = table.batch or (batch if table.rows is None else max(1, rows // batches))
+    if settings.learning_rate is None:
+        settings = replace(settings, learning_rate=flow.learning_rate)
+    if settings.batch is None and table.batch is None:
+        settings = replace(settings, batch=batch)
+    if settings.pull is None:
+        pulled = table.standardised and table.worth is not None and table.worth <= PULLED_ROWS
+        settings = replace(settings, pull=PULL if pulled else 0.0)
+    if settings.noise is None:
+        noise = 0.0
+        if table.white and table.worth is not None and size >= rows:
+            noise = SCOTT_SHARE * table.worth ** (-1 / (table.columns + 4))
+        settings = replace(settings, noise=noise)
+    if settings.epochs is None and settings.steps is None and settings.seconds is None:
+        settings = replace(settings, steps=choose_steps(rows, size))
+    if settings.evaluate_every is None and (table.rows is not None or table.batches is not None):
+        interval = choose_interval(settings.schedule, batches, size, table.valid_rows)
+        settings = replace(settings, evaluate_every=interval)
+    return settings
 
 
 def choose_steps(rows: int, batch: int) -> int:
@@ -93,59 +115,16 @@ def choose_steps(rows: int, batch: int) -> int:
     return min(MOST_STEPS, max(LEAST_STEPS, EPOCHS * math.ceil(rows / batch)))
 
 
-def suit_table(
-    settings: TrainingSettings, rows: float, columns: int, *, whole: bool
-) -> TrainingSettings:
-    """Return the settings of a run on a standardised table.
-
-    Where rows are few, a prior keeps the weights from memorising them. Where they are many, it
-    would only keep a density from being as sharp as they are. A run whose steps take all rows of a
-    small table has noise as well, in place of an early end, which would need rows set aside to
-    tell it: such a run may go on until it has converged.
+def choose_interval(schedule: str, batches: int, batch: int, valid_rows: int | None) -> int:
+    """Return the number of steps between evaluations.
 
     Args:
-        settings: Those of the run; what they leave open is filled in.
-        rows: Number of rows, or what weighted ones are worth.
-        columns: Number of columns, those of a context included.
-        whole: Whether it is a run of the second kind.
-    """
-    scott = rows ** (-1 / (columns + 4))
-    chosen: dict[str, Any] = {"pull": PULL} if rows <= PULLED_ROWS else {}
-    chosen |= {"noise": SCOTT_SHARE * scott} if whole else {}
-    left_open = {name: value for name, value in chosen.items() if getattr(settings, name) is None}
-    return replace(settings, **left_open)
-
-
-def choose_budget(settings: TrainingSettings, epoch_batches: int | None, steps: int) -> Budget:
-    """Return the budget of a run, epochs turned into steps where their length is known.
-
-    Args:
-        settings: Limits that were set.
-        epoch_batches: Steps in an epoch, if known.
-        steps: What to spend where no limit was set.
-    """
-    if settings.epochs is None and settings.seconds is None:
-        return Budget(steps=settings.steps or steps)
-    limits = [settings.steps] if settings.steps else []
-    if settings.epochs and epoch_batches:
-        limits.append(settings.epochs * epoch_batches)
-    return Budget(settings.epochs, min(limits, default=None), settings.seconds)
-
-
-def choose_interval(
-    settings: TrainingSettings, epoch_batches: int | None, batch: int, valid_rows: int | None
-) -> int | None:
-    """Return the number of steps between evaluations; ``None`` for once an epoch.
-
-    Args:
-        settings: Those of the run.
-        epoch_batches: Steps in an epoch, if known.
+        schedule: That of the rate.
+        batches: Steps in an epoch.
         batch: Rows per step.
         valid_rows: Number of validation rows, if there are any and it is known.
     """
-    if settings.evaluate_every is not None or epoch_batches is None:
-        return settings.evaluate_every
-    if settings.schedule == "plateau":  # whose patience is counted in epochs
-        return epoch_batches
+    if schedule == "plateau":  # whose patience is counted in epochs
+        return batches
     affordable = math.ceil(EVALUATION_COST * (valid_rows or 0) / batch)
-    return max(SHORTEST_INTERVAL, min(epoch_batches, LONGEST_INTERVAL), affordable)
+    return max(SHORTEST_INTERVAL, min(batches, LONGEST_INTERVAL), affordable)

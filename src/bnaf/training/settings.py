@@ -1,10 +1,10 @@
 """What governs a fit, by name, checked when it is written down."""
 
 import dataclasses
-import math
 from dataclasses import dataclass
 from typing import Any
 
+from bnaf._checks import between, one_of, plain, whole
 from bnaf.errors import SettingsError
 
 SCHEDULES = ("cosine", "plateau", "constant")
@@ -109,29 +109,28 @@ class TrainingSettings:
     compile: bool = False
 
     def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            object.__setattr__(self, field.name, plain(getattr(self, field.name)))
         for name in ("epochs", "steps", "batch", "evaluate_every", "early_stopping"):
             if getattr(self, name) is not None:
-                self._whole(name, 1)
+                whole(name, getattr(self, name))
         for name in ("warm_up", "plateau_patience", "plateau_cooldown", "max_skipped", "seed"):
-            self._whole(name, 0)
-        self._whole("nodes", 1)
-        for name in ("seconds", "clip"):
+            whole(name, getattr(self, name), least=0)
+        whole("nodes", self.nodes)
+        for name in ("seconds", "clip", "learning_rate"):
             if getattr(self, name) is not None:
-                self._between(name, 0, math.inf)
-        if self.learning_rate is not None:
-            self._between("learning_rate", 0, math.inf)
-        if self.pull is not None:
-            self._between("pull", 0, math.inf, closed=True)
+                between(name, getattr(self, name))
+        for name in ("pull", "plateau_floor", "plateau_threshold"):
+            if getattr(self, name) is not None:
+                between(name, getattr(self, name), closed=True)
         if self.noise:
-            self._between("noise", 0, 1)
-        self._between("plateau_factor", 0, 1)
-        for name in ("plateau_floor", "plateau_threshold"):
-            self._between(name, 0, math.inf, closed=True)
+            between("noise", self.noise, 0, 1)
+        between("plateau_factor", self.plateau_factor, 0, 1)
         if self.average is not None:
-            self._between("average", 0, 1)
+            between("average", self.average, 0, 1)
         if self.average_share != 1:
-            self._between("average_share", 0, 1)
-        self._choices()
+            between("average_share", self.average_share, 0, 1)
+        self._check_choices()
 
     @classmethod
     def paper(
@@ -207,10 +206,8 @@ class TrainingSettings:
         """Return all settings by name, ready for JSON."""
         return dataclasses.asdict(self)
 
-    def _choices(self) -> None:
-        if self.schedule not in SCHEDULES:
-            listed = ", ".join(map(repr, SCHEDULES))
-            raise SettingsError(f"schedule must be one of {listed}, got {self.schedule!r}.")
+    def _check_choices(self) -> None:
+        one_of("schedule", self.schedule, SCHEDULES)
         if self.reload_best and self.schedule != "plateau":
             raise SettingsError(
                 "reload_best needs schedule='plateau', whose drops it follows; "
@@ -222,20 +219,4 @@ class TrainingSettings:
                 "use 'bf16-true', '32-true' or '64-true'."
             )
         if isinstance(self.devices, int):
-            self._whole("devices", 1)
-
-    def _whole(self, name: str, least: int) -> None:
-        value = getattr(self, name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise SettingsError(
-                f"{name} must be a whole number of at least {least}, got {value!r}."
-            )
-
-    def _between(self, name: str, low: float, high: float, *, closed: bool = False) -> None:
-        value = getattr(self, name)
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not (number and (low <= value < high if closed else low < value < high)):
-            wanted = "a finite number of at least 0" if closed else "a positive finite number"
-            if high == 1:
-                wanted = "a number between 0 and 1"
-            raise SettingsError(f"{name} must be {wanted}, got {value!r}.")
+            whole("devices", self.devices)

@@ -1,8 +1,9 @@
 """Compiled kernels: the same numbers as the torch code, in a fraction of the time.
 
 The kernels are C++ beside this file. Nothing is compiled unasked: :func:`build`, or
-``python -m bnaf.block.kernels``, compiles them once per machine and version of torch (under a minute) and
-keeps the library in the user's cache, where every later process finds it. Without it, on other
+``python -m bnaf.block.kernels``, compiles them once per machine and version of torch (under a
+minute) and keeps the library in the user's cache, where every later process finds it. Without it,
+on other
 devices, with a context, with more than four hidden layers, for second derivatives, and under
 torch.compile and torch.func, the flow runs as plain torch. Large buffers are kept for the next
 call, up to half a gigabyte in all.
@@ -12,11 +13,10 @@ The environment variable ``BNAF_NATIVE=0`` leaves a library that is there unused
 """
 
 from bnaf.block.kernels.build import BuildError, available, build, library_path
-from bnaf.block.kernels.functions import Stack, disabled, invert, normalise, propagate, serves
+from bnaf.block.kernels.functions import disabled, invert, normalise, propagate, serve
 
 __all__ = [
     "BuildError",
-    "Stack",
     "available",
     "build",
     "disabled",
@@ -24,5 +24,5 @@ __all__ = [
     "library_path",
     "normalise",
     "propagate",
-    "serves",
+    "serve",
 ]

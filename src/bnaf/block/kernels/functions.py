@@ -6,51 +6,44 @@ Each hand-written gradient can be taken once. Where it is itself to be different
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from contextvars import ContextVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from bnaf._torch import batched, differentiable_gradient, traced
 from bnaf.block.kernels.build import available
-from bnaf.block.tensors import batched, differentiable_gradient, traced
+from bnaf.block.weights import Networks, Numbers, StackWeights
 
 RESIDUALS = {None: 0, "normal": 1, "gated": 2}
 ACTIVATIONS = {"Tanh": 0, "LeakyTanh": 1, "LeakyReLU": 2}
 
 
-class Stack(NamedTuple):
-    """What a stack of networks is made of, beside its weights."""
-
-    blocks: Sequence[int]
-    """Units per feature of every layer, inputs and outputs included."""
-    activation: str
-    leak: float
-    residuals: tuple[str | None, ...]
-    orders: Tensor
-    """Order of the features before each network but the first; may be empty."""
-
-
 _DTYPES = (torch.float32, torch.float64)
-_enabled = True
+_KINDS = (Tensor, torch.nn.Parameter)  # not those that only pretend to hold numbers
+_enabled: ContextVar[bool] = ContextVar("enabled", default=True)
 
 
 @contextmanager
 def disabled() -> Iterator[None]:
-    """Leave the kernels unused for a while: everything runs as plain torch."""
-    global _enabled
-    before, _enabled = _enabled, False
+    """Leave the kernels unused for a while, in this thread: everything runs as plain torch."""
+    token = _enabled.set(False)
     try:
         yield
     finally:
-        _enabled = before
+        _enabled.reset(token)
 
 
-def serves(*tensors: Tensor) -> bool:
+def serve(*tensors: Tensor) -> bool:
     """Tell whether the kernels can compute with these tensors, here and now."""
     return (
-        _enabled
-        and all(tensor.dtype in _DTYPES and tensor.device.type == "cpu" for tensor in tensors)
-        and not traced()
+        not traced()
+        and _enabled.get()
+        and all(
+            type(tensor) in _KINDS and tensor.dtype in _DTYPES and tensor.device.type == "cpu"
+            for tensor in tensors
+        )
         and available()
     )
 
@@ -58,7 +51,6 @@ def serves(*tensors: Tensor) -> bool:
 def normalise(
     plain: Callable[..., Sequence[Tensor]],
     blocks: Sequence[int],
-    features: int,
     weight: Tensor,
     log_gain: Tensor,
 ) -> tuple[Tensor, ...]:
@@ -67,10 +59,10 @@ def normalise(
     Args:
         plain: The same as a differentiable function of weight and log-gain.
         blocks: Units per feature of every layer, inputs and outputs included.
-        features: Number of features.
         weight: Packed raw weights.
         log_gain: Log-gains.
     """
+    features = log_gain.shape[1] // sum(blocks[1:])
     weight, log_gain = weight.contiguous(), log_gain.contiguous()
     return _Normalisation.apply(plain, blocks, features, weight, log_gain)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -100,38 +92,33 @@ class _Normalisation(torch.autograd.Function):
 
 
 def propagate(
-    plain: Callable[..., Sequence[Tensor]],
-    stack: Stack,
-    x: Tensor,
-    gates: Tensor | None,
-    weights: Sequence[Tensor],
+    plain: Callable[[Networks, Tensor], Sequence[Tensor]], networks: Networks, x: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return the outputs of a stack of networks and its log-determinants.
 
     Args:
-        plain: The same as a differentiable function of x, gates and weights.
-        stack: Sizes, activation, residuals and orders.
+        plain: The same as a differentiable function.
+        networks: What is computed; without contexts.
         x: Rows.
-        gates: Gates of gated residuals.
-        weights: Matrices, biases, averages and log-slopes.
     """
+    weights, gates, _ = networks.numbers
     gates = x.new_empty(0) if gates is None else gates
     # here, not within the function: its own gradient must reach the rows that were given
     inputs = (x.contiguous(), gates, *weights)
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
-        return _Propagation.apply(plain, stack, *inputs)  # type: ignore[no-any-return, no-untyped-call]
-    arguments = _arguments(stack, gates, weights)
+        return _Propagation.apply(plain, networks, *inputs)  # type: ignore[no-any-return, no-untyped-call]
+    arguments = _arguments(networks, gates, weights)
     y, log_det, _ = torch.ops.bnaf.forward.default(inputs[0], *arguments, False)
     return y, log_det
 
 
 class _Propagation(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, plain: Any, stack: Stack, *inputs: Tensor) -> Any:
+    def forward(ctx: Any, plain: Any, networks: Networks, *inputs: Tensor) -> Any:
         x, gates, *weights = inputs
-        arguments = _arguments(stack, gates, weights)
+        arguments = _arguments(networks, gates, weights)
         y, log_det, kept = torch.ops.bnaf.forward.default(x, *arguments, True)
-        ctx.plain, ctx.stack = plain, stack
+        ctx.plain, ctx.networks = plain, networks
         ctx.save_for_backward(x, gates, *weights, *kept)
         return y, log_det
 
@@ -141,9 +128,15 @@ class _Propagation(torch.autograd.Function):
         weights, kept = rest[:4], rest[4:]
         needed = ctx.needs_input_grad[2:]
         if torch.is_grad_enabled() or batched(grad_y, grad_log_det):
+
+            def plain(x: Tensor, gates: Tensor, *weights: Tensor) -> Sequence[Tensor]:
+                numbers = Numbers(StackWeights(*weights), gates)
+                result: Sequence[Tensor] = ctx.plain(ctx.networks.replace(numbers), x)
+                return result
+
             inputs, grads = (x, gates, *weights), (grad_y, grad_log_det)
-            return None, None, *differentiable_gradient(ctx.plain, inputs, needed, grads)
-        arguments = _arguments(ctx.stack, gates, weights)
+            return None, None, *differentiable_gradient(plain, inputs, needed, grads)
+        arguments = _arguments(ctx.networks, gates, weights)
         found = torch.ops.bnaf.backward.default(
             kept, *arguments, grad_y.contiguous(), grad_log_det.contiguous()
         )
@@ -156,17 +149,20 @@ class _Propagation(torch.autograd.Function):
         )
 
 
-def invert(
-    stack: Stack, y: Tensor, gates: Tensor | None, weights: Sequence[Tensor]
-) -> tuple[Tensor, Tensor, Tensor]:
+def invert(networks: Networks, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return pre-images of rows, which rows have one, and which iterations ended."""
+    weights, gates, _ = networks.numbers
     gates = y.new_empty(0) if gates is None else gates
-    arguments = _arguments(stack, gates, weights)
+    arguments = _arguments(networks, gates, weights)
     return torch.ops.bnaf.inverse.default(y.contiguous(), *arguments)  # type: ignore[no-any-return]
 
 
-def _arguments(stack: Stack, gates: Tensor, weights: Sequence[Tensor]) -> tuple[Any, ...]:
+def _arguments(networks: Networks, gates: Tensor, weights: Sequence[Tensor]) -> tuple[Any, ...]:
     """Return the arguments that all kernels of a stack take."""
-    parts = [tensor.contiguous() for tensor in (*weights, gates, stack.orders)]
-    residuals = [RESIDUALS[kind] for kind in stack.residuals]
-    return parts, stack.blocks, residuals, ACTIVATIONS[stack.activation], stack.leak
+    orders = networks.orders
+    orders = gates.new_empty(0, dtype=torch.long) if orders is None else orders
+    parts = [tensor.contiguous() for tensor in (*weights, gates, orders)]
+    residuals = [RESIDUALS[kind] for kind in networks.residuals]
+    activation = networks.activation
+    kind, leak = ACTIVATIONS[type(activation).__name__], getattr(activation, "leak", 0.0)
+    return parts, networks.blocks, residuals, kind, leak

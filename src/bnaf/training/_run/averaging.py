@@ -6,6 +6,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from bnaf._torch import copy_all, lerp_all
+
 
 class WeightAverage:
     r"""Exponential average of parameters, corrected for its start at zero.
@@ -42,7 +44,7 @@ class WeightAverage:
     def update(self) -> None:
         """Take in the parameters as they are now."""
         self.steps += 1
-        torch._foreach_lerp_(self.values, self.parameters, self._weight(self.steps))
+        lerp_all(self.values, self.parameters, self._weight(self.steps))
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -52,12 +54,12 @@ class WeightAverage:
             return
         with torch.no_grad():
             raw = [parameter.clone() for parameter in self.parameters]
-            torch._foreach_copy_(self.parameters, self.values)
+            copy_all(self.parameters, self.values)
         try:
             yield
         finally:
             with torch.no_grad():
-                torch._foreach_copy_(self.parameters, raw)
+                copy_all(self.parameters, raw)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the average and the number of steps it is over, by name."""

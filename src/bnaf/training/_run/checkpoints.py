@@ -1,9 +1,7 @@
 """Checkpoints: one safetensors file, replaced whole or not at all."""
 
 import json
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,11 +10,11 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from bnaf._files import check_place, stored_file
 from bnaf.errors import StorageError
-from bnaf._files import sync_folder
 
 KEY = "bnaf.checkpoint"
-VERSION = 2
+VERSION = 3  # 3: settings leave nothing open, objective and rows have facts of their own
 
 
 class Checkpoint(NamedTuple):
@@ -27,15 +25,12 @@ class Checkpoint(NamedTuple):
 
 
 def check_checkpoint(path: Path) -> None:
-    """Check, before the work is done, that a checkpoint can be written.
+    """Check, before the work is done, that a checkpoint can be written, and make its folder.
 
     Raises:
         StorageError: If it cannot.
     """
-    if path.is_dir():
-        raise StorageError(f"The checkpoint {path} must be a file, got a folder; add a name.")
-    with _unfinished(path) as part:
-        part.open("ab").close()
+    check_place(path, overwrite=True, make_folder=True)
 
 
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
@@ -50,29 +45,8 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     }
     facts = json.dumps({"version": VERSION, **checkpoint.facts})
     content = safetensors.torch.save(tensors, {KEY: facts})
-    with _unfinished(path) as part:
-        with part.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-        sync_folder(path.parent)
-
-
-@contextmanager
-def _unfinished(path: Path) -> Iterator[Path]:
-    """Lend a path beside a checkpoint: one for all runs, so that killed ones leave one file."""
-    part = path.with_name(path.name + ".part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            yield part
-        finally:
-            part.unlink(missing_ok=True)
-    except OSError as error:
-        raise StorageError(
-            f"The checkpoint {path} cannot be written: {error}; check its folder."
-        ) from None
+    with stored_file(path) as file:
+        file.write(content)
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
@@ -87,10 +61,50 @@ def read_checkpoint(path: Path) -> Checkpoint:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (safetensors.SafetensorError, json.JSONDecodeError, OSError) as error:
         raise StorageError(f"{path} cannot be read as a checkpoint: {error}.") from error
-    if not isinstance(facts, dict) or facts.get("version") != VERSION:
+    if not isinstance(facts, dict) or facts.get("version") not in (2, VERSION):
         found = facts.get("version") if isinstance(facts, dict) else "none"
         raise StorageError(f"{path} must be a checkpoint of version {VERSION}, got {found}.")
     return Checkpoint(tensors, facts)
+
+
+def find_difference(facts: Mapping[str, Any], here: dict[str, Any]) -> tuple[str, Any, Any] | None:
+    """Return in what the run of a checkpoint is another: a name, what is there and what is here.
+
+    Args:
+        facts: Those of the checkpoint.
+        here: Identity of the run at hand.
+    """
+    there = facts["identity"]
+    ours = _flatten(here)
+    theirs = _flatten(_upgrade(there) if facts["version"] == 2 else there)
+    if facts["version"] == 2:  # what was left open is not told there
+        theirs = {name: value for name, value in theirs.items() if value is not None}
+        ours = {name: value for name, value in ours.items() if name in theirs}
+    for name in sorted(theirs.keys() | ours.keys()):
+        if theirs.get(name) != ours.get(name):
+            return name, theirs.get(name), ours.get(name)
+    return None
+
+
+def _upgrade(identity: dict[str, Any]) -> dict[str, Any]:
+    """Return the identity of a run of version 2 as it is told today."""
+    name = str(identity["objective"]).replace("ConditionalLikelihood", "MaximumLikelihood")
+    rows = {"seed": identity["seed"], "batch": identity["batch"], "fingerprint": identity["rows"]}
+    return {
+        "settings": identity["settings"],
+        "flow": identity["flow"],
+        "objective": {"name": name, "anneal": identity["anneal"]},
+        "rows": rows,
+        "valid": identity["valid"],
+    }
+
+
+def _flatten(facts: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in facts.items():
+        nested = isinstance(value, dict)
+        flat |= _flatten(value, f"{prefix}{name}.") if nested else {prefix + name: value}
+    return flat
 
 
 def flatten_optimiser(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -100,6 +114,7 @@ def flatten_optimiser(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
         f"{number}.{name}": value
         for number, values in state.items()
         for name, value in values.items()
+        if isinstance(value, Tensor)
     }
 
 

@@ -1,8 +1,7 @@
 """Where a run takes place: Fabric, and what its processes agree on."""
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,7 +9,6 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from bnaf.errors import SettingsError
-from bnaf.training.batches import mix_seed
 from bnaf.training.settings import TrainingSettings
 
 
@@ -58,15 +56,3 @@ def sum_over(fabric: Fabric, tensor: Tensor) -> Tensor:
     total = fabric.all_reduce(tensor, reduce_op="sum")
     assert isinstance(total, Tensor)
     return total
-
-
-@contextmanager
-def private_draws(seed: int, step: int, rank: int, device: torch.device) -> Iterator[None]:
-    """Lend torch's own generators a state of this run, step and process.
-
-    They are as before when this ends, and no state has to be kept to resume.
-    """
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices):
-        torch.manual_seed(mix_seed(mix_seed(seed, step), rank))
-        yield

@@ -1,7 +1,6 @@
 """A fit from beginning to end, on all of its processes."""
 
 import math
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -10,32 +9,28 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from lightning_fabric import Fabric
-from lightning_fabric.strategies.launchers.multiprocessing import _MultiProcessingLauncher
 from torch import Tensor
+from torch.optim import Optimizer
 
+from bnaf._torch import starts_processes
 from bnaf.errors import SettingsError, TrainingError
 from bnaf.training._run.checkpoints import (
     Checkpoint,
     check_checkpoint,
+    find_difference,
     read_checkpoint,
     write_checkpoint,
 )
-from bnaf.training.batches import BatchSource, Rows, Stream
 from bnaf.training._run.devices import make_fabric, sum_over
 from bnaf.training._run.logs import make_loggers, next_version
-from bnaf.training._run.loop import Plan, Run
+from bnaf.training._run.loop import Plan, TrainingRun
+from bnaf.training._run.schedule import Budget
+from bnaf.training._run.signals import Forwarding, Interrupts
+from bnaf.training.batches import BatchSource
 from bnaf.training.objectives import Objective
 from bnaf.training.progress import Progress, Silence, format_seconds, make_progress
-from bnaf.training.recipe import (
-    STREAM_ROWS,
-    choose_batch,
-    choose_budget,
-    choose_interval,
-    choose_steps,
-)
 from bnaf.training.record import TrainingRecord
 from bnaf.training.settings import TrainingSettings
-from bnaf.training._run.signals import Forwarding, Interrupts
 
 
 class Outcome(NamedTuple):
@@ -52,6 +47,7 @@ class Job:
     """A fit whose arguments were checked; every process of it gets a copy."""
 
     objective: Objective
+    optimiser: Callable[[Any], Optimizer] | None
     source: BatchSource
     valid: BatchSource | None
     settings: TrainingSettings
@@ -100,7 +96,7 @@ class Job:
     ) -> Outcome:
         """Run on this process."""
         progress = self._display(fabric.global_rank)
-        run = Run(self._plan(fabric.world_size), fabric, progress, interrupts)
+        run = TrainingRun(self._plan(fabric.world_size), fabric, progress, interrupts)
         run.keeper.identity = identity
         if resumed:
             run.resume()
@@ -121,48 +117,28 @@ class Job:
         return make_progress(True) if self.progress is True else self.progress
 
     def _plan(self, world_size: int) -> Plan:
-        settings, source = self.settings, self.source
-        epoch_batches = source.batch_count(world_size)
-        batch = int(getattr(source, "batch", None) or choose_batch(STREAM_ROWS, settings.batch))
-        if isinstance(source, Rows) and batch < world_size:
-            raise SettingsError(
-                f"batch must be at least the number of processes ({world_size}), got {batch}."
-            )
-        if world_size > 1 and isinstance(source, Stream) and not source.even:
-            raise SettingsError(
-                f"{world_size} processes need as many batches each, got a stream with "
-                "drop_last=False; make it with drop_last=True."
-            )
-        count = source.count if isinstance(source, Rows) else STREAM_ROWS
-        valid = self.valid
+        epoch_batches = self.source.batch_count(world_size)
         return Plan(
             objective=self.objective,
-            source=source,
-            valid=valid,
-            budget=choose_budget(settings, epoch_batches, choose_steps(count, batch)),
-            interval=choose_interval(
-                settings, epoch_batches, batch, valid.count if isinstance(valid, Rows) else None
-            ),
-            settings=settings,
+            optimiser=self.optimiser,
+            source=self.source,
+            valid=self.valid,
+            budget=Budget.of(self.settings, epoch_batches),
+            settings=self.settings,
             checkpoint=self.checkpoint,
             checkpoint_every=self.checkpoint_every if self.checkpoint else math.inf,
         )
 
     def _identity(self) -> dict[str, Any]:
         """Return what a checkpoint must agree on to be resumed."""
-        sources = {"rows": self.source, "valid": self.valid}
+        objective = self.objective
         return {
             "settings": self.settings.as_dict(),
-            "flow": self.objective.flow.settings,
-            "objective": type(self.objective).__name__,
-            "anneal": getattr(self.objective, "anneal", None),
-            "seed": getattr(self.source, "seed", None),
-            "batch": getattr(self.source, "batch", None),
-            "processes": os.environ.get("WORLD_SIZE") if isinstance(self.source, Stream) else None,
-            **{
-                name: None if source is None else getattr(source, "fingerprint", None)
-                for name, source in sources.items()
-            },
+            "flow": getattr(objective.trained, "settings", {}),
+            "objective": {"name": type(objective).__name__, **objective.settings},
+            "optimiser": None if self.optimiser is None else _describe(self.optimiser),
+            "rows": self.source.identity,
+            "valid": None if self.valid is None else self.valid.identity.get("fingerprint"),
         }
 
     def _checkpoint_facts(self, identity: dict[str, Any]) -> dict[str, Any] | None:
@@ -170,17 +146,16 @@ class Job:
         if self.checkpoint is None or not self.resume or not self.checkpoint.exists():
             return None
         facts = read_checkpoint(self.checkpoint).facts
-        there, here = _flatten(facts["identity"]), _flatten(identity)
-        for name in sorted(there.keys() | here.keys()):
-            if there.get(name) != here.get(name):
-                raise SettingsError(
-                    f"{self.checkpoint} is the checkpoint of another run: {name} is "
-                    f"{there.get(name)!r} there and {here.get(name)!r} here. Give another file, "
-                    "or resume=False to overwrite it."
-                )
+        difference = find_difference(facts, identity)
+        if difference is not None:
+            name, there, here = difference
+            raise SettingsError(
+                f"{self.checkpoint} is the checkpoint of another run: {name} is {there!r} there "
+                f"and {here!r} here. Give another file, or remove this one."
+            )
         return facts
 
-    def _record(self, run: Run) -> TrainingRecord:
+    def _record(self, run: TrainingRun) -> TrainingRecord:
         state = run.state
         judged = self.valid is not None and state.best < math.inf
         return TrainingRecord(
@@ -192,7 +167,7 @@ class Job:
             valid=state.best if judged else None,
             best_step=state.best_step if judged else state.step,
             skipped=state.skipped,
-            batch=getattr(self.source, "batch", None),
+            batch=self.source.batch,
             history=tuple(state.history),
             settings=self.settings.as_dict(),
         )
@@ -204,7 +179,7 @@ def _launch(fabric: Fabric, train: Callable[..., Outcome]) -> Outcome:
     Where all processes are new ones, the outcome comes back as a file: it may be larger than what
     fits between processes while one of them waits for the other to end.
     """
-    if not isinstance(fabric.strategy.launcher, _MultiProcessingLauncher):
+    if not starts_processes(fabric):
         outcome: Outcome = fabric.launch(partial(_hold, train=train))
         return outcome
     with TemporaryDirectory() as folder:
@@ -235,7 +210,7 @@ def _hand_over(fabric: Fabric, train: Callable[..., Outcome], path: Path) -> Non
             write_checkpoint(path, Checkpoint(outcome.weights, facts))
 
 
-def _summarise(run: Run) -> str:
+def _summarise(run: TrainingRun) -> str:
     state = run.state
     line = f"{state.reason or 'stopped'}: {state.step} steps in {format_seconds(state.seconds)}"
     line += f", loss {state.loss:.4f} nats"
@@ -244,7 +219,7 @@ def _summarise(run: Run) -> str:
     return line + (f", {state.skipped} steps skipped" if state.skipped else "")
 
 
-def _explain(run: Run) -> tuple[str, int | None]:
+def _explain(run: TrainingRun) -> tuple[str, int | None]:
     """Return why a run failed, which steps and which columns; and the column, if it is one."""
     state, settings = run.state, run.settings
     many = f"more than {settings.max_skipped} of its last 100 steps"
@@ -270,9 +245,7 @@ def _explain(run: Run) -> tuple[str, int | None]:
     return text, column
 
 
-def _flatten(facts: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in facts.items():
-        nested = isinstance(value, dict)
-        flat |= _flatten(value, f"{prefix}{name}.") if nested else {prefix + name: value}
-    return flat
+def _describe(optimiser: Callable[[Any], Optimizer]) -> str:
+    """Return what an optimiser is made by, as far as it has a name."""
+    made = getattr(optimiser, "func", optimiser)  # of a partial
+    return str(getattr(made, "__qualname__", type(made).__qualname__))

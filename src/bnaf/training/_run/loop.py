@@ -1,27 +1,30 @@
 """The one loop: steps, evaluations, checkpoints, and when to end."""
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor
+from torch.optim import Optimizer
 
 from bnaf.errors import StorageError, TableError
-from bnaf.training import logs
-from bnaf.training.batches import Batch, BatchSource, Rows, as_batch
+from bnaf.training._run import logs
 from bnaf.training._run.devices import sum_over
 from bnaf.training._run.keeper import Keeper
-from bnaf.training.objectives import Objective
-from bnaf.training.progress import Pace, Progress, View
-from bnaf.training.record import Evaluation
 from bnaf.training._run.schedule import Budget, Moment, Plateau, cosine, warm_up
-from bnaf.training.settings import TrainingSettings
 from bnaf.training._run.signals import Interrupts
 from bnaf.training._run.state import RunState
 from bnaf.training._run.stepper import FOLD, Stepper
+from bnaf.training.batches import Batch, BatchSource
+from bnaf.training.objectives import Objective
+from bnaf.training.progress import Pace, Progress, View
+from bnaf.training.record import Evaluation
+from bnaf.training.settings import TrainingSettings
 
 POLL_STEPS, POLL_SECONDS = 10, 0.5  # between two agreements of several processes, at most
 LOOKS = 100 // FOLD  # at what was skipped, in the hundred steps that are judged together
@@ -34,26 +37,26 @@ class Plan:
 
     Args:
         objective: What is minimised.
+        optimiser: From parameters to an optimiser, if not Adam.
         source: Where batches come from.
         valid: Rows that are only evaluated, if any.
         budget: What may be spent.
-        interval: Steps between evaluations; ``None`` for once an epoch.
         settings: Those of the run.
         checkpoint: File to keep the run in, if any.
         checkpoint_every: Seconds between two writings of it.
     """
 
     objective: Objective
+    optimiser: Callable[[Any], Optimizer] | None
     source: BatchSource
     valid: BatchSource | None
     budget: Budget
-    interval: int | None
     settings: TrainingSettings
     checkpoint: Path | None
     checkpoint_every: float
 
 
-class Run:
+class TrainingRun:
     """A fit on one process, in step with the others.
 
     Args:
@@ -68,8 +71,9 @@ class Run:
     ) -> None:
         self.plan, self.fabric, self.progress = plan, fabric, progress
         self.settings = plan.settings
-        worth = plan.source.worth if isinstance(plan.source, Rows) else None
-        self.stepper = Stepper(fabric, plan.objective, plan.settings, worth)
+        self.stepper = Stepper(
+            fabric, plan.objective, plan.settings, plan.source.worth, plan.optimiser
+        )
         self.plateau = Plateau(plan.settings)
         self.keeper = Keeper(self.stepper)
         self.state = RunState(epoch_batches=plan.source.batch_count(fabric.world_size))
@@ -77,8 +81,8 @@ class Run:
         self.batch: Batch | None = None  # the last one
         self.odd_columns: Tensor | None = None  # how many values were not finite, by column
         for source in (plan.source, plan.valid):
-            if isinstance(source, Rows):
-                source.to(self.like)
+            if source is not None:
+                source.settle(self.like, fabric.world_size if source is plan.source else 1)
         self._interrupts = interrupts
         self._pace = Pace(progress.interval)
         self._started = self._saved = monotonic()
@@ -123,21 +127,21 @@ class Run:
             raise TableError("rows must hold at least one batch, got an empty stream.")
         state.epoch_batches = state.index
         state.epoch, state.index = state.epoch + 1, 0
-        if self.plan.interval is None:
+        if self.settings.evaluate_every is None:
             self._evaluate()
         self._end_if_spent()
 
-    def _prepare(self, batch: Tensor | Batch) -> Batch:
-        """Return a batch on the device, having noted what is not finite in that of a stream."""
-        batch = as_batch(batch, self.like)
-        if not isinstance(self.plan.source, Rows):
+    def _prepare(self, batch: Batch) -> Batch:
+        """Return a batch on the device, having noted what is not finite in it."""
+        batch = batch.to(self.like)
+        if not self.plan.source.finite:
             odd = (~batch.rows.isfinite()).sum(0)
             self.odd_columns = odd if self.odd_columns is None else self.odd_columns + odd
         return batch
 
     def _tend(self) -> None:
         """Do what is due after a step."""
-        state, interval = self.state, self.plan.interval
+        state, interval = self.state, self.settings.evaluate_every
         if state.step % self._poll_every == 0:
             self._poll()
         if state.step % FOLD == 0:

@@ -31,6 +31,14 @@ class Budget:
     steps: int | None = None
     seconds: float | None = None
 
+    @classmethod
+    def of(cls, settings: TrainingSettings, epoch_batches: int | None) -> "Budget":
+        """Return the budget of a run, epochs turned into steps where their length is known."""
+        limits = [settings.steps] if settings.steps else []
+        if settings.epochs and epoch_batches:
+            limits.append(settings.epochs * epoch_batches)
+        return cls(settings.epochs, min(limits, default=None), settings.seconds)
+
     def share(self, now: Moment) -> float:
         """Return the share of the budget that is spent, from 0 to 1."""
         spent = zip(now, (self.steps, self.epochs, self.seconds), strict=True)

@@ -5,8 +5,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from bnaf.training.record import Evaluation
 from bnaf.training._run.schedule import Moment, Plateau
+from bnaf.training.record import Evaluation
 
 
 @dataclass

@@ -1,21 +1,24 @@
 """One step of training, without waiting for the device."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
+from torch.optim import Adam, Optimizer
 
+from bnaf._random import mix_seed, private_draws
+from bnaf._torch import skips_on_device
 from bnaf.training._run.averaging import WeightAverage
-from bnaf.training.batches import Batch, BatchSource, Rows, as_batch
-from bnaf.training._run.devices import private_draws, sum_over
+from bnaf.training._run.devices import sum_over
+from bnaf.training.batches import Batch, BatchSource
 from bnaf.training.objectives import Objective
 from bnaf.training.prior import Prior
 from bnaf.training.settings import TrainingSettings
 
-EVALUATION_ROWS = 4096
 FOLD = 10  # steps whose losses are summed at once
 
 
@@ -23,15 +26,17 @@ class Stepper:
     """Objective, optimiser and average of a run, and the sums it reports from.
 
     A step whose loss or gradient is not finite changes no weight, and is counted: the verdict
-    stays on the device, and Adam obeys it there. Gradients are clipped after processes have shared
-    them, so every one of them comes to the same verdict and the same weights.
+    stays on the device, and Adam obeys it there. Other optimisers have to wait for it. Gradients
+    are clipped after processes have shared them, so every one of them comes to the same verdict
+    and the same weights.
 
     Args:
         fabric: Where the run takes place.
         objective: What is minimised.
         settings: Those of the run.
-        rows: What the rows of the table are worth, where that is known; without, the weights are
+        worth: What the rows of the table are worth, where that is known; without, the weights are
             not pulled anywhere.
+        optimiser: From parameters to an optimiser; Adam by default.
     """
 
     def __init__(
@@ -39,13 +44,16 @@ class Stepper:
         fabric: Fabric,
         objective: Objective,
         settings: TrainingSettings,
-        rows: float | None = None,
+        worth: float | None = None,
+        optimiser: Callable[[Any], Optimizer] | None = None,
     ) -> None:
         self.fabric, self.objective, self.settings = fabric, objective, settings
+        adam = partial(Adam, lr=settings.rate, amsgrad=settings.amsgrad, fused=True)
         chosen = [weight for weight in objective.parameters() if weight.requires_grad]
-        self.optimiser = torch.optim.Adam(
-            chosen, settings.rate, amsgrad=settings.amsgrad, fused=True
-        )
+        self.optimiser = (optimiser or adam)(chosen)
+        rates = [group["lr"] for group in self.optimiser.param_groups]
+        self._proportions = [rate / rates[0] for rate in rates]
+        self._skips_on_device = skips_on_device(self.optimiser)
         module: Any = _Unpacked(objective, shared=fabric.world_size > 1)
         module = torch.compile(module) if settings.compile else module
         wrapped, self._shared_optimiser = fabric.setup(module, self.optimiser)
@@ -62,8 +70,8 @@ class Stepper:
                 bias_correction=settings.bias_correction,
             )
         self.prior: Prior | None = None
-        if settings.pull and rows is not None:
-            self.prior = Prior(objective, self.parameters, settings.pull / rows)
+        if settings.pull and worth is not None:
+            self.prior = Prior(objective, self.parameters, settings.pull / worth)
         exact = torch.float32 if fabric.device.type == "mps" else torch.float64
         self.sums = torch.zeros(3, dtype=exact, device=fabric.device)  # loss, weight, skipped
         self.pending: list[tuple[Tensor, float | Tensor, Tensor]] = []
@@ -76,11 +84,12 @@ class Stepper:
             rate: Learning rate.
             step: Number of the step, from which private draws follow.
         """
-        self.optimiser.param_groups[0]["lr"] = rate
+        for group, proportion in zip(self.optimiser.param_groups, self._proportions, strict=True):
+            group["lr"] = rate * proportion
         self.optimiser.zero_grad()
         with self._private_draws(step + 1):
             loss = self._module(_Parcel(batch))
-        total = weigh(batch)
+        total = batch.weight
         if self._alone:
             loss.backward()
             self._update(loss.detach(), total)
@@ -109,9 +118,10 @@ class Stepper:
             nn.utils.clip_grads_with_norm_(self.parameters, self.settings.clip, norm)
         both = norm + loss
         bad = (both - both).ne(0).float()  # 1 where one of them is infinite or undefined, else 0
-        # as torch's gradient scaler does: fused Adam leaves everything as it is where this is 1
-        self.optimiser.found_inf = bad  # type: ignore[attr-defined]
-        (self.optimiser if self._alone else self._shared_optimiser).step()
+        if self._skips_on_device:  # as torch's gradient scaler does
+            self.optimiser.found_inf = bad  # type: ignore[attr-defined]
+        if self._skips_on_device or not bad:
+            (self.optimiser if self._alone else self._shared_optimiser).step()
         if self.average is not None:
             self.average.update()
         self.pending.append((loss, total, bad))
@@ -147,20 +157,15 @@ class Stepper:
     def validate(self, valid: BatchSource) -> float:
         """Return the mean loss of the averaged weights on the rows of all processes."""
         fabric, like = self.fabric, self.parameters[0]
-        rank, size = fabric.global_rank, fabric.world_size
-        batches: Iterator[Tensor | Batch] = (
-            valid.chunks(EVALUATION_ROWS, rank=rank, world_size=size)
-            if isinstance(valid, Rows)
-            else valid.batches(0, rank=rank, world_size=size)
-        )
+        batches = valid.all_batches(rank=fabric.global_rank, world_size=fabric.world_size)
         sums = torch.zeros_like(self.sums[:2])
         training = self.objective.training
         self.objective.eval()
         with fabric.autocast(), self._private_draws(0), self.averaged():
-            for batch in (as_batch(item, like) for item in batches):
+            for batch in (item.to(like) for item in batches):
                 if len(batch.rows):
-                    loss = self.objective(batch.rows, batch.context, batch.weights)
-                    weight = torch.as_tensor(weigh(batch)).to(sums)
+                    loss = self.objective(batch)
+                    weight = torch.as_tensor(batch.weight).to(sums)
                     sums += torch.stack([loss.to(sums) * weight, weight])
         self.objective.train(training)
         total, weight = sum_over(fabric, sums).tolist()
@@ -173,7 +178,8 @@ class Stepper:
     def _private_draws(self, step: int) -> AbstractContextManager[None]:
         if not self.objective.draws:
             return nullcontext()
-        return private_draws(self.settings.seed, step, self.fabric.global_rank, self.fabric.device)
+        seed = mix_seed(self.settings.seed, step, self.fabric.global_rank)
+        return private_draws(seed, self.fabric.device)
 
     def _fold(self) -> None:
         """Add what is pending to the sums, at steps that do not depend on who looks on."""
@@ -193,7 +199,7 @@ class _Parcel:
     """Batch that Fabric does not look into: mixed precision would round its rows."""
 
     def __init__(self, batch: Batch) -> None:
-        self.rows, self.context, self.weights = batch.rows, batch.context, batch.weights
+        self.batch = batch
 
 
 class _Unpacked(nn.Module):
@@ -209,12 +215,7 @@ class _Unpacked(nn.Module):
         self.objective, self.shared = objective, shared
 
     def forward(self, parcel: _Parcel) -> Tensor:
-        if self.shared and not len(parcel.rows):
+        if self.shared and not len(parcel.batch.rows):
             return 0 * torch.cat([weight.reshape(-1) for weight in self.parameters()]).sum()
-        loss: Tensor = self.objective(parcel.rows, parcel.context, parcel.weights)
+        loss: Tensor = self.objective(parcel.batch)
         return loss
-
-
-def weigh(batch: Batch) -> float | Tensor:
-    """Return the sum of the weights of a batch, or its number of rows."""
-    return len(batch.rows) if batch.weights is None else batch.weights.sum()

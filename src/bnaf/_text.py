@@ -1,0 +1,50 @@
+"""Names and numbers as people read them."""
+
+import math
+import unicodedata
+
+
+def plain_name(name: str, longest: int = 28) -> str:
+    r"""Return a name fit to be shown: on one line, without control characters, and not endless.
+
+    Example:
+        >>> plain_name("price\n(\x07$)"), plain_name("a" * 40, 6)
+        ('price (�$)', 'aaaaa…')
+    """
+    name = " ".join(name.split())
+    name = "".join("�" if unicodedata.category(sign)[0] == "C" else sign for sign in name)
+    return name if len(name) <= longest else name[: longest - 1] + "…"
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """Return a number as text, empty where there is none.
+
+    Example:
+        >>> number(-1.23456), number(None), number(float("nan"))
+        ('-1.2346', '', '')
+    """
+    return "" if value is None or math.isnan(value) else f"{value:.{digits}f}"
+
+
+def typeset(value: float, digits: int, *, sign: bool = False) -> str:
+    """Return a number with a true minus sign, as a page shows it.
+
+    Example:
+        >>> typeset(-1.26, 1), typeset(2, 2, sign=True), typeset(float("-inf"), 2)
+        ('−1.3', '+2.00', '−∞')
+    """
+    if math.isnan(value):
+        return "?"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    return f"{value:{'+' if sign else ''}.{digits}f}".replace("-", "−")
+
+
+def one_or_many(count: int, noun: str) -> str:
+    """Return a count with its noun.
+
+    Example:
+        >>> one_or_many(1, "row"), one_or_many(2, "row")
+        ('1 row', '2 rows')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,105 @@
+"""Every call into what torch and Fabric keep private, in one place, each with a test."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+from torch.utils import _pytree
+
+
+def traced() -> bool:
+    """Tell whether the values of tensors are out of reach: under torch.compile or torch.func."""
+    return torch.compiler.is_compiling() or transformed()
+
+
+def transformed() -> bool:
+    """Tell whether a transform of torch.func, or forward-mode autograd, is at work."""
+    level = torch.autograd.forward_ad._current_level
+    return torch._C._are_functorch_transforms_active() or level >= 0
+
+
+def batched(*grads: Tensor) -> bool:
+    """Tell whether gradients come many at a time, as ``is_grads_batched`` and vmap send them."""
+    kinds = torch._C._functorch
+    return any(kinds.is_legacy_batchedtensor(g) or kinds.is_batchedtensor(g) for g in grads)
+
+
+def flatten(tree: Any) -> tuple[list[Any], Any]:
+    """Return the leaves of nested tuples, and how they hang together."""
+    return _pytree.tree_flatten(tree)
+
+
+def unflatten(leaves: Sequence[Any], structure: Any) -> Any:
+    """Put leaves together again."""
+    return _pytree.tree_unflatten(leaves, structure)
+
+
+def lerp_all(targets: list[Tensor], ends: list[Tensor], weight: float) -> None:
+    """Move tensors towards others, in place and all at once."""
+    torch._foreach_lerp_(targets, ends, weight)
+
+
+def copy_all(targets: list[Tensor], sources: list[Tensor]) -> None:
+    """Copy tensors into others, all at once."""
+    torch._foreach_copy_(targets, sources)
+
+
+def skips_on_device(optimiser: torch.optim.Optimizer) -> bool:
+    """Tell whether an optimiser takes a verdict on its step, as torch's gradient scaler gives it.
+
+    One that does leaves everything as it is where ``optimiser.found_inf`` is 1, without waiting
+    for the device.
+    """
+    return bool(getattr(optimiser, "_step_supports_amp_scaling", False))
+
+
+@contextmanager
+def kept_validation() -> Iterator[None]:
+    """Leave torch's default for checking arguments of laws as it was: torch.compile changes it."""
+    before = Distribution._validate_args
+    try:
+        yield
+    finally:
+        Distribution.set_default_validate_args(before)
+
+
+def starts_processes(fabric: Any) -> bool:
+    """Tell whether Fabric runs everything in new processes, none of them this one."""
+    from lightning_fabric.strategies.launchers.multiprocessing import _MultiProcessingLauncher
+
+    return isinstance(fabric.strategy.launcher, _MultiProcessingLauncher)
+
+
+def differentiable_gradient(
+    function: Callable[..., Sequence[Tensor]],
+    inputs: Sequence[Tensor],
+    needed: Sequence[bool],
+    grads: Sequence[Tensor],
+) -> list[Tensor | None]:
+    """Return the vector-Jacobian product of a function as torch computes it, graph included.
+
+    This is what a gradient of our own falls back on where it is itself to be differentiated.
+    """
+    again = torch.is_grad_enabled()
+    with torch.enable_grad():
+        # aliases: inputs may depend on one another, and only the direct paths count here
+        aliases = [
+            tensor.view_as(tensor) if again else tensor.detach().requires_grad_(need)
+            for tensor, need in zip(inputs, needed, strict=True)
+        ]
+        pairs = [
+            (output, grad)
+            for output, grad in zip(function(*aliases), grads, strict=True)
+            if output.requires_grad
+        ]
+    wanted = [alias for alias, need in zip(aliases, needed, strict=True) if need]
+    if not pairs or not wanted:
+        return [None] * len(inputs)
+    outputs, cotangents = zip(*pairs, strict=True)
+    found = iter(
+        torch.autograd.grad(outputs, wanted, cotangents, create_graph=again, allow_unused=True)
+    )
+    return [next(found) if need else None for need in needed]

@@ -1,0 +1,1 @@
+"""The paper's network: increasing autoregressive networks of block-triangular layers."""

@@ -1,0 +1,97 @@
+"""Where the arithmetic is done: by the compiled kernels where they serve, else by plain torch.
+
+Both give the same numbers; nothing else in the library knows which of them did.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from bnaf.block import inverse, kernels, normalisation, propagation
+from bnaf.block.tensors import Packing
+from bnaf.block.weights import Networks
+from bnaf.laws.roots import check_ended
+
+PLAIN_ELEMENTS = 2**23  # units times rows that plain torch inverts at once, to bound its memory
+
+
+def normalise(
+    blocks: Sequence[int],
+    weight: Float[Tensor, "transforms entries"],
+    log_gain: Float[Tensor, "transforms units"],
+    packing: Packing,
+) -> tuple[Tensor, ...]:
+    """Return matrices, averages and log-slopes of all networks, layer after layer.
+
+    Args:
+        blocks: Units per feature of every layer, inputs and outputs included.
+        weight: Raw weights of all layers, packed.
+        log_gain: Log-gains of all layers.
+        packing: Where the packed weights stand in full matrices.
+    """
+
+    def plain(weight: Tensor, log_gain: Tensor) -> tuple[Tensor, ...]:
+        return normalisation.normalise(blocks, weight, log_gain, packing)
+
+    if kernels.serve(weight, log_gain):
+        return kernels.normalise(plain, blocks, weight, log_gain)
+    return plain(weight, log_gain)
+
+
+def propagate(
+    networks: Networks, x: Float[Tensor, "rows features"]
+) -> tuple[Float[Tensor, "rows features"], Float[Tensor, " rows"]]:
+    """Return the outputs of networks and their log-determinants, with gradients."""
+    if _by_kernel(networks, x):
+        return kernels.propagate(_propagate_plainly, networks, x)
+    return _propagate_plainly(networks, x)
+
+
+@torch.no_grad()
+def invert(
+    networks: Networks,
+    y: Float[Tensor, "rows features"],
+    *,
+    ladj: bool = False,
+    plain_elements: int = PLAIN_ELEMENTS,
+) -> tuple[Float[Tensor, "rows features"], Float[Tensor, " rows"], Bool[Tensor, " rows"]]:
+    """Return pre-images, their log |det dy/dx| where asked for, and which rows have one.
+
+    Args:
+        networks: The networks.
+        y: Rows.
+        ladj: Whether the log-determinants are wanted; zeros otherwise.
+        plain_elements: Units times rows that plain torch takes at a time.
+
+    Raises:
+        InversionError: If the search for a pre-image did not end.
+    """
+    if _by_kernel(networks, y):
+        x, inside, ended = kernels.invert(networks, y)
+        check_ended(ended)
+        return x, propagate(networks, x)[1] if ladj else x.new_zeros(len(x)), inside
+    size = max(1, plain_elements // networks.numbers.weights.biases.shape[1])
+    found: list[tuple[Tensor, Tensor, Tensor]] = []
+    for start in range(0, max(1, len(y)), size):
+        part = networks.pick(slice(start, start + size))
+        columns, inside = inverse.solve(part, y[start : start + size].t())
+        x = columns.t()
+        log_det = _propagate_plainly(part, x)[1] if ladj else x.new_zeros(len(x))
+        found.append((x, log_det, inside))
+    x, log_det, inside = (torch.cat(parts) for parts in zip(*found, strict=True))
+    return x, log_det, inside
+
+
+def _by_kernel(networks: Networks, rows: Tensor) -> bool:
+    """Tell whether the kernels can do it: they know no context, and slopes are not rescaled."""
+    deep = len(networks.blocks) > propagation.RESCALE_EVERY
+    if deep or networks.numbers.contexts is not None or not rows.numel():
+        return False
+    return kernels.serve(rows, networks.like)
+
+
+def _propagate_plainly(networks: Networks, x: Tensor) -> tuple[Tensor, Tensor]:
+    y, log_det = propagation.propagate(networks, x.t())
+    return y.t(), log_det.expand(len(x))

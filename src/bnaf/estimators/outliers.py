@@ -1,0 +1,82 @@
+"""Rows where a density is low, found by an estimator."""
+
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from sklearn.base import OutlierMixin
+
+from bnaf.errors import SettingsError
+from bnaf.estimators._fitting import RowEstimator, log_prob, weighted_threshold
+
+
+class FlowOutlierDetector(OutlierMixin, RowEstimator):
+    """Detector of rows where the density of a flow is low.
+
+    The threshold lets a share of the rows given to ``fit`` count as outliers. A flow is a little
+    surer of the rows it was fitted to than of others, so that of new rows of the same law a
+    somewhat larger share does.
+
+    Args:
+        flow: Name of a flow in :mod:`bnaf.flows.registry`.
+        contamination: Share of outliers among the rows given to ``fit``, above 0 and at most 0.5.
+        settings: Arguments of the flow, as a dict; those left out suit the size of the table.
+        training: How to train: :class:`bnaf.TrainingSettings`, a dict of its arguments, or
+            ``None`` for the default recipe.
+        random_state: Seed of the fit, or a ``RandomState`` to draw it from; ``None`` for the seed
+            of ``training``, which is 0 unless set.
+
+    Attributes:
+        model_ (Model): The fitted :class:`bnaf.Model`, which :func:`bnaf.save` can keep.
+        offset_ (float): Log-density below which a row is an outlier.
+        n_features_in_ (int): Number of columns.
+        feature_names_in_ (ndarray): Their names, where ``fit`` saw some.
+
+    Example:
+        >>> X = np.random.default_rng(0).normal(size=(50, 2))
+        >>> detector = FlowOutlierDetector(contamination=0.1, training={"steps": 5}).fit(X)
+        >>> int((detector.predict(X) == -1).sum())
+        5
+    """
+
+    def __init__(
+        self,
+        flow: Any = "bnaf",
+        *,
+        contamination: Any = 0.1,
+        settings: Any = None,
+        training: Any = None,
+        random_state: Any = None,
+    ) -> None:
+        self.flow = flow
+        self.contamination = contamination
+        self.settings = settings
+        self.training = training
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> "FlowOutlierDetector":
+        """Fit the density of the rows of X and its threshold; y is ignored.
+
+        Args:
+            X: Rows of finite numbers.
+            y: Ignored.
+            sample_weight: How much each row counts.
+        """
+        share = self.contamination
+        if not (isinstance(share, Real) and 0 < float(share) <= 0.5):
+            raise SettingsError(
+                f"contamination must be a number above 0 and at most 0.5, got {share!r}."
+            )
+        distinct = self._learn(X, sample_weight)
+        scores = log_prob(self.model_, distinct.rows)
+        self.offset_ = weighted_threshold(scores, distinct.weights, float(share))
+        return self
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return how many nats each row lies above the threshold; outliers are below 0."""
+        scores = self.score_samples(X)
+        return scores - self.offset_
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return -1 for outliers and 1 for others."""
+        return np.where(self.decision_function(X) >= 0, 1, -1)

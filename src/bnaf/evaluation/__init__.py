@@ -1,0 +1,1 @@
+"""How good a density is: scores, calibration, comparison."""

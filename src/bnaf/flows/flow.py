@@ -1,0 +1,190 @@
+"""What a flow is: a module whose call returns a law."""
+
+import inspect
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from bnaf._checks import check_rows, one_of, plain, whole
+from bnaf.errors import ShapeError
+from bnaf.laws.distribution import FlowDistribution, StandardNormal
+from bnaf.laws.transforms import RowTransform
+
+DIRECTIONS = ("density", "sampling")
+
+
+class MissingMass(NamedTuple):
+    """Share of the base that a flow cannot reach."""
+
+    share: float
+    standard_error: float
+
+
+class Pull(NamedTuple):
+    """Gaussian prior of a parameter: what it is pulled to, and how hard."""
+
+    centre: Tensor
+    precision: float
+
+
+def _recorded(constructor: Callable[..., None]) -> Callable[..., None]:
+    """Let a constructor take plain settings, and keep them with what it makes."""
+    signature = inspect.signature(constructor)
+
+    @wraps(constructor)
+    def construct(self: "Flow", *args: Any, **kwargs: Any) -> None:
+        try:
+            bound = signature.bind(self, *args, **kwargs)
+        except TypeError:  # which the constructor tells better
+            return constructor(self, *args, **kwargs)
+        bound.apply_defaults()
+        _, *settings = bound.arguments.items()
+        plain_settings = {name: plain(value) for name, value in settings}
+        constructor(self, **plain_settings)
+        self._settings = plain_settings
+
+    return construct
+
+
+class Flow(nn.Module, ABC):
+    """Module whose call returns a law: ``flow(context).log_prob(x)``.
+
+    A flow says in :meth:`make_transform` how its transform is made. Where it differs from others,
+    it also says what rate it is trained at, what sizes suit a table, how it starts smoothly or
+    from a first batch, and what its weights are pulled to. All else stands here.
+
+    The arguments of its constructor are its settings, recorded by themselves; numbers of NumPy
+    and torch among them come as plain ones.
+
+    Args:
+        features: Number of columns of a row.
+        context_features: Number of columns of a context; 0 for a flow without one.
+        direction: Which side is computed forwards: "density" (log_prob) or "sampling" (rsample).
+    """
+
+    learning_rate: ClassVar[float] = 0.003
+    """Rate that a fit takes where its settings leave it open."""
+
+    _settings: dict[str, Any]
+
+    def __init__(
+        self, features: int, context_features: int = 0, direction: str = "density"
+    ) -> None:
+        super().__init__()
+        self.features = whole("features", features)
+        self.context_features = whole("context_features", context_features, least=0)
+        self.direction = one_of("direction", direction, DIRECTIONS)
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        if "__init__" in cls.__dict__:
+            cls.__init__ = _recorded(cls.__init__)  # type: ignore[method-assign]
+
+    @abstractmethod
+    def make_transform(
+        self, context: Float[Tensor, "*batch context_features"] | None
+    ) -> RowTransform:
+        """Return the transform from rows to base noise, or back in the sampling direction.
+
+        Args:
+            context: Conditioning rows, checked; ``None`` for a flow without context.
+        """
+
+    @classmethod
+    def sizes_for(cls, features: int, *, small: bool) -> dict[str, Any]:
+        """Return the settings that suit a table; those of the constructor by default.
+
+        Args:
+            features: Number of columns.
+            small: Whether its rows are few.
+        """
+        return {}
+
+    def start_smoothly(self) -> None:
+        """Start as a smooth density of rows that are white, where the flow knows how."""
+
+    def start_from(
+        self,
+        rows: Float[Tensor, "rows features"],
+        context: Float[Tensor, "rows context_features"] | None = None,
+    ) -> None:
+        """Set what is set from a first batch of what the transform takes in, if anything is."""
+
+    def pulls(self) -> dict[nn.Parameter, Pull]:
+        """Return the priors of parameters that are not pulled to where they started."""
+        return {}
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments that make this flow anew."""
+        return dict(self._settings)
+
+    @property
+    def parameter_count(self) -> int:
+        """Number of weights that act, the context network included."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def forward(self, context: Tensor | None = None) -> FlowDistribution:
+        """Return the law of rows given a context.
+
+        Args:
+            context: Conditioning rows; none for a flow without context. Its batch shape broadcasts
+                against that of the rows.
+
+        Raises:
+            ShapeError: If a context is missing, not wanted, or of the wrong size.
+            DtypeError: If it is not of the flow's floating-point type.
+        """
+        like = next(self.parameters())
+        self._check_context(context, like)
+        transform = self.make_transform(context)
+        if self.direction == "sampling":
+            transform = transform.inv
+        batch = torch.Size() if context is None else context.shape[:-1]
+        return FlowDistribution(transform, StandardNormal(self.features, like), batch)
+
+    def _check_context(self, context: Tensor | None, like: Tensor) -> None:
+        if self.context_features == 0 and context is not None:
+            shape: Sequence[int] = getattr(context, "shape", ())
+            raise ShapeError(
+                "This flow takes no context; call flow(), or build it with "
+                f"context_features={shape[-1] if len(shape) else 1}."
+            )
+        if self.context_features and context is None:
+            raise ShapeError(
+                f"This flow expects a context of {self.context_features} features; "
+                "call flow(context)."
+            )
+        if context is not None:
+            check_rows(context, self.context_features, like, "context")
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
+
+    def missing_mass(self, draws: int = 10_000, context: Tensor | None = None) -> MissingMass:
+        """Return the share of the base that has no pre-image, and its standard error.
+
+        A density that is the pull-back of its base through a map that is not onto integrates to
+        one minus this share. It is exactly 0 where every transform is onto, and in the sampling
+        direction.
+
+        Args:
+            draws: Number of draws of the base, per context.
+            context: Conditioning rows, for a flow that takes them.
+        """
+        draws = whole("draws", draws)
+        with torch.no_grad():
+            law = self(context)
+            if law.onto:
+                return MissingMass(0.0, 0.0)
+            outside = law.draw_inside((draws,))[1]
+            share = outside.to(torch.float64).mean().item()
+            # one draw more on either side, so that an estimate of 0 or 1 is not taken for certain
+            smooth = (share * outside.numel() + 1) / (outside.numel() + 2)
+            return MissingMass(share, math.sqrt(smooth * (1 - smooth) / outside.numel()))

@@ -1,0 +1,1 @@
+"""What a file is: tables of numbers, read, split, streamed and written."""

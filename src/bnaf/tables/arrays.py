@@ -1,0 +1,82 @@
+"""Arrays of NumPy, in memory and in files of their own."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+
+from bnaf.errors import Argument, TableError
+from bnaf.tables.arrow import RawColumn
+from bnaf.tables.format import Format, Reading
+from bnaf.tables.table import Table, typed_columns
+
+
+def array_columns(array: np.ndarray) -> list[RawColumn]:
+    """Return the columns of an array; those of a structured one keep their names.
+
+    Raises:
+        TableError: If it has not two dimensions.
+    """
+    if array.dtype.names:
+        parts = [(name, array[name]) for name in array.dtype.names]
+        return [_array_column(name, values) for name, values in parts]
+    if array.ndim != 2:
+        raise TableError(
+            f"Expected an array of two dimensions, rows by columns, got shape {array.shape}; "
+            "for one column use reshape(-1, 1), for one row reshape(1, -1)."
+        )
+    return [_array_column(f"x{index}", array[:, index]) for index in range(array.shape[1])]
+
+
+def _array_column(name: str, values: np.ndarray) -> RawColumn:
+    if values.dtype.kind not in "buif" or values.ndim != 1:
+        return RawColumn(name, str(values.dtype), None)
+    kind = str(values.dtype) if values.dtype.itemsize <= 8 else "float64"
+    if isinstance(values, np.ma.MaskedArray):
+        values = np.ma.filled(values.astype(np.float64), np.nan)
+    return RawColumn(name, np.dtype(kind).newbyteorder("=").name, values)
+
+
+def _read_npy(path: Path, reading: Reading) -> list[RawColumn]:
+    try:  # a map of the file: its header cannot claim more than there is
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except Exception as error:
+        raise _broken(path, error) from None
+    return array_columns(array)
+
+
+def _read_npz(path: Path, reading: Reading) -> list[RawColumn]:
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            keys, key = list(arrays), reading.key
+            if key not in keys and not (key is None and len(keys) == 1):
+                raise TableError(
+                    f"{path.name} holds the arrays {', '.join(map(repr, keys)) or 'none'}, "
+                    f"expected {'one' if key is None else repr(key)}; say which with ",
+                    Argument("key"),
+                    ".",
+                )
+            array = arrays[key or keys[0]]
+    except TableError:
+        raise
+    except Exception as error:
+        raise _broken(path, error) from None
+    return array_columns(array)
+
+
+def _broken(path: Path, error: Exception) -> TableError:
+    return TableError(
+        f"{path.name} is no whole {path.suffix} file of numbers: {error} Write it again."
+    )
+
+
+def _write_npy(table: Table, delimiter: str | None) -> bytes:
+    content = io.BytesIO()
+    same = len(set(table.types)) == 1
+    columns = typed_columns(table) if same else table.rows.numpy().T
+    np.save(content, np.stack(list(columns), 1), allow_pickle=False)
+    return content.getvalue()
+
+
+NPY = Format((".npy",), b"\x93NUMPY", _read_npy, _write_npy)
+NPZ = Format((".npz",), b"PK\x03\x04", _read_npz)

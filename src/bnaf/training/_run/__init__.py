@@ -1,0 +1,1 @@
+"""A run: the one loop, and its parts."""
