@@ -2,7 +2,7 @@
 
 A message is made of parts: text, and the arguments that would remedy what is wrong. ``str(error)``
 names them as Python does, and whoever takes them under other names, as the command line does, has
-:attr:`Told.parts` to tell them in its own.
+the ``parts`` of a :class:`Told` to tell them in its own.
 """
 
 from typing import Any, NamedTuple

@@ -29,10 +29,11 @@ class Model:
 
     .. math:: \log p(x) = \log p_Z(z) - \sum_i \log \sigma_i
 
-    Those of a small table are whitened as well, as :class:`Standardisation` says. Columns that
-    are given, rather than modelled, are standardised by their own moments and make the context of
-    the flow. Scores and samples are computed in float64, whatever the type of the flow, and
-    samples are drawn from generators of the model's own.
+    Those of a small table are whitened as well, as
+    :class:`bnaf.model.standardisation.Standardisation` says. Columns that are given, rather than
+    modelled, are standardised by their own moments and make the context of the flow. Scores and
+    samples are computed in float64, whatever the type of the flow, and samples are drawn from
+    generators of the model's own.
 
     Args:
         flow: The flow of the standardised rows.
