@@ -1,7 +1,16 @@
 """Settings of the documentation: MyST pages, and an API reference read off the docstrings."""
 
+import re
 from importlib.metadata import version as installed_version
+from pathlib import Path
+from pkgutil import walk_packages
 from typing import Any
+
+from sphinx.util.logging import getLogger
+
+import bnaf
+
+logger = getLogger(__name__)
 
 project = "bnaf"
 author = "The bnaf developers"
@@ -17,7 +26,13 @@ extensions = [
     "sphinx_autodoc_typehints",
 ]
 exclude_patterns = ["_build"]
-nitpicky = False
+nitpicky = True
+# names of other libraries: builds have no network, hence no inventories to find them in
+nitpick_ignore_regex = [
+    ("py:.*", r"(torch|numpy|matplotlib|sklearn|jaxtyping)\..*"),
+    ("py:.*", r"(abc|collections|datetime|pathlib|typing)\..*"),
+    ("py:.*", "Tensor|ndarray|Ellipsis"),  # as annotations spell them
+]
 
 myst_enable_extensions = ["amsmath", "dollarmath"]
 myst_heading_anchors = 3
@@ -48,10 +63,40 @@ def set_bars_as_math(
     app: Any, kind: str, name: str, thing: Any, options: Any, lines: list[str]
 ) -> None:
     """Set the plain ``log |det dy/dx|`` of a docstring as a formula: bars mark something else."""
-    formula = r":math:`\log |\det \partial y / \partial x|`"
-    lines[:] = [line.replace("log |det dy/dx|", formula) for line in lines]
+    for above, below in ("yx", "xy"):
+        formula = rf":math:`\log |\det \partial {above} / \partial {below}|`"
+        lines[:] = [line.replace(f"log |det d{above}/d{below}|", formula) for line in lines]
+
+
+def take_as_text(
+    app: Any, kind: str, name: str, thing: Any, options: Any, lines: list[str]
+) -> None:
+    """Let Napoleon read an attribute's docstring as text: what ends in a colon is no type."""
+    if kind in ("attribute", "data", "property") and lines:
+        lines[0] = f": {lines[0]}"  # the type, which stands in the signature, is left empty
+
+
+def name_public_bases(app: Any, name: str, thing: Any, options: Any, bases: list[type]) -> None:
+    """Name what a private base derives from in place of it."""
+    bases[:] = [
+        shown
+        for base in bases
+        for shown in (base.__bases__ if "._" in base.__module__ else (base,))
+    ]
+
+
+def check_modules(app: Any) -> None:
+    """Check that the reference describes every public module, and no private one."""
+    described = set(re.findall(r"module:: (\S+)", Path(app.srcdir, "api.md").read_text()))
+    found = {module.name for module in walk_packages(bnaf.__path__, "bnaf.")}
+    public = {"bnaf", *(name for name in found if not re.search(r"\._|^bnaf\.cli\b", name))}
+    for name in sorted(public ^ described):
+        logger.warning("%s is public and not in api.md, or in api.md and not public", name)
 
 
 def setup(app: Any) -> None:
     """Connect what is defined here to Sphinx."""
     app.connect("autodoc-process-docstring", set_bars_as_math)
+    app.connect("autodoc-process-docstring", take_as_text, priority=400)  # Napoleon has 500
+    app.connect("autodoc-process-bases", name_public_bases)
+    app.connect("builder-inited", check_modules)
