@@ -3,7 +3,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 RIVALS := .venv-rivals
 
-.PHONY: install demo test test-slow test-browser lint bench bench-rivals bench-quality docs session clean
+# what the tests must pass on: without kernels, other threads, lesser processors, busy cores
+.PHONY: install demo test test-conditions test-sanitize test-slow test-browser lint bench bench-rivals bench-quality docs session clean
 
 install: $(VENV)/installed $(VENV)/kernels
 
@@ -33,6 +34,16 @@ test-browser: $(VENV)/browser
 $(VENV)/browser: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[browser]"
 	touch $@
+
+# the kernels with gcc's sanitizers of addresses and of undefined behaviour, in a cache of their own
+SANITIZED := BNAF_CACHE=$(VENV)/sanitized BNAF_MARCH=x86-64-v3 \
+	BNAF_CXXFLAGS="-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
+test-sanitize: install
+	$(SANITIZED) LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
+		ASAN_OPTIONS=detect_leaks=0 $(BIN)/python -m bnaf.block.kernels
+	$(SANITIZED) LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
+		ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=2 $(BIN)/python -m pytest -q -m "not slow" \
+		tests/block tests/model/test_files.py
 
 lint: install
 	$(BIN)/ruff format --check .

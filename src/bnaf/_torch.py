@@ -47,11 +47,17 @@ def copy_all(targets: list[Tensor], sources: list[Tensor]) -> None:
     torch._foreach_copy_(targets, sources)
 
 
-def skips_on_device(optimiser: torch.optim.Optimizer) -> bool:
-    """Tell whether an optimiser takes a verdict on its step, as torch's gradient scaler gives it.
+def total_norm(tensors: list[Tensor]) -> Tensor:
+    """Return the norm of all entries of tensors."""
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors)))
+    return norm
 
-    One that does leaves everything as it is where ``optimiser.found_inf`` is 1, without waiting
-    for the device.
+
+def obeys_on_device(optimiser: torch.optim.Optimizer) -> bool:
+    """Tell whether an optimiser can be told of its gradients as torch's gradient scaler does.
+
+    One that can divides them by ``grad_scale``, and leaves everything as it is where
+    ``found_inf`` is 1, without waiting for the device.
     """
     return bool(getattr(optimiser, "_step_supports_amp_scaling", False))
 
@@ -64,6 +70,24 @@ def kept_validation() -> Iterator[None]:
         yield
     finally:
         Distribution.set_default_validate_args(before)
+
+
+def __getattr__(name: str) -> Any:
+    """Make what needs Fabric when it is first asked for: its import takes a second."""
+    if name != "QuietFabric":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from lightning_fabric import Fabric
+
+    class QuietFabric(Fabric):
+        """Fabric that looks for no callbacks of others: that takes longer than many a fit."""
+
+        @staticmethod
+        def _configure_callbacks(callbacks: Any) -> list[Any]:
+            return list(callbacks or ())
+
+    QuietFabric.__qualname__ = "QuietFabric"  # where processes that are started find it
+    globals()[name] = QuietFabric
+    return QuietFabric
 
 
 def starts_processes(fabric: Any) -> bool:

@@ -105,6 +105,133 @@ def test_rows_of_the_wrong_width_never_reach_the_kernels(call, columns):
         function(torch.zeros(5, columns))
 
 
+def stack_arguments(dtype=torch.float64):
+    """Return arguments of the kernels of a stack of three networks, and rows for it."""
+    flow = BNAF(4, transforms=3, width=5, hidden_layers=2).to(dtype)
+    with torch.no_grad():
+        networks = flow().transform.networks
+    weights, gates, _ = networks.numbers
+    parts = [*(part.detach() for part in weights), gates.detach(), networks.orders.clone()]
+    return torch.randn(6, 4, dtype=dtype), parts, list(networks.blocks), [2, 2, 2], 1, 0.01
+
+
+def change_order(entry):
+    def change(rows, parts, *rest):
+        parts[5][1, 2] = entry
+        return rows, parts, *rest
+
+    return change
+
+
+def replace_part(index, function):
+    def change(rows, parts, *rest):
+        parts[index] = function(parts[index])
+        return rows, parts, *rest
+
+    return change
+
+
+WRONG_ARGUMENTS = {
+    "rows of too few columns": lambda x, *rest: (x[:, :3].contiguous(), *rest),
+    "rows that are not contiguous": lambda x, *rest: (x.t().contiguous().t(), *rest),
+    "rows of another type": lambda x, *rest: (x.float(), *rest),
+    "whole rows": lambda x, *rest: (x.long(), *rest),
+    "rows without batch": lambda x, *rest: (x[0], *rest),
+    "no rows": lambda x, *rest: (x[:0], *rest),
+    "a part too few": lambda x, parts, *rest: (x, parts[:5], *rest),
+    "matrices too small": replace_part(0, lambda part: part[:, :-1].contiguous()),
+    "matrices of fewer networks": replace_part(0, lambda part: part[:2]),
+    "biases too small": replace_part(1, lambda part: part[:, 1:].contiguous()),
+    "averages too small": replace_part(2, lambda part: part[:, 1:].contiguous()),
+    "matrices of another type": replace_part(0, torch.Tensor.float),
+    "slopes of more features": replace_part(3, lambda part: part.repeat(1, 2)),
+    "slopes without batch": replace_part(3, lambda part: part[0]),
+    "gates too few": replace_part(4, lambda part: part[:2]),
+    "gates of another shape": replace_part(4, lambda part: part.unsqueeze(1)),
+    "orders of another type": replace_part(5, torch.Tensor.int),
+    "orders too few": replace_part(5, lambda part: part[:1]),
+    "an order below": change_order(-1),
+    "an order beyond": change_order(4),
+    "an order far beyond": change_order(2**61),
+    "an order twice": change_order(3),
+    "blocks of other sizes": lambda x, parts, blocks, *rest: (x, parts, [1, 5, 4, 1], *rest),
+    "a block of nothing": lambda x, parts, blocks, *rest: (x, parts, [1, 0, 5, 1], *rest),
+    "a huge block": lambda x, parts, blocks, *rest: (x, parts, [1, 2**40, 5, 1], *rest),
+    "a negative block": lambda x, parts, blocks, *rest: (x, parts, [1, -5, 5, 1], *rest),
+    "no blocks": lambda x, parts, blocks, *rest: (x, parts, [], *rest),
+    "blocks that begin wide": lambda x, parts, blocks, *rest: (x, parts, [5, 5, 1], *rest),
+    "residuals too few": lambda x, parts, blocks, kinds, *rest: (x, parts, blocks, [2], *rest),
+    "a residual unheard of": lambda x, parts, blocks, kinds, *rest: (
+        *(x, parts, blocks, [2, 2, 3]),
+        *rest,
+    ),
+    "an activation unheard of": lambda *all_but: (*all_but[:4], 3, 0.01),
+    "a leak without end": lambda *all_but: (*all_but[:5], float("nan")),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_ARGUMENTS)
+def test_kernels_refuse_whatever_does_not_fit_together(name):
+    arguments = WRONG_ARGUMENTS[name](*stack_arguments())
+    for keep in (False, True):
+        with pytest.raises(ValueError, match="bnaf kernels"):
+            torch.ops.bnaf.forward.default(*arguments, keep)
+    with pytest.raises(ValueError, match="bnaf kernels"):
+        torch.ops.bnaf.inverse.default(*arguments)
+    grads = arguments[0], torch.zeros(6, dtype=torch.float64)
+    with pytest.raises(ValueError, match="bnaf kernels"):
+        torch.ops.bnaf.backward.default([], *arguments[1:], *grads)
+
+
+def test_the_gradient_refuses_what_no_forward_pass_kept():
+    x, *arguments = stack_arguments()
+    y, log_det, kept = torch.ops.bnaf.forward.default(x, *arguments, True)
+    assert len(torch.ops.bnaf.backward.default(kept, *arguments, y, log_det)) == 6
+    fewer = [part[..., :-1].contiguous() for part in kept]
+    for wrong in ([], kept[:-1], kept * 2, fewer, [part.float() for part in kept]):
+        with pytest.raises(ValueError, match="bnaf kernels"):
+            torch.ops.bnaf.backward.default(wrong, *arguments, y, log_det)
+    with pytest.raises(ValueError, match="bnaf kernels"):
+        torch.ops.bnaf.backward.default(kept, *arguments, y, log_det[:-1])
+
+
+def test_normalisation_refuses_whatever_does_not_fit_together():
+    networks = BNAF(4, width=5).double().networks
+    weight, gain, blocks = networks.weight.detach(), networks.log_gain.detach(), networks.blocks
+    results = torch.ops.bnaf.normalise.default(weight, gain, blocks, 4)
+    grads = [results[0], results[1], results[3]]
+    torch.ops.bnaf.normalise_backward.default(weight, gain, blocks, 4, results, grads)
+    wrong = [
+        (weight[:, 1:].contiguous(), gain, blocks, 4),
+        (weight, gain[:, 1:].contiguous(), blocks, 4),
+        (weight, gain[:1], blocks, 4),
+        (weight, gain.float(), blocks, 4),
+        (weight[0], gain[0], blocks, 4),
+        (weight, gain, blocks, 5),
+        (weight, gain, blocks, -4),
+        (weight, gain, blocks, 2**40),
+        (weight, gain, [1, 5, 1], 4),
+        (weight, gain, [], 4),
+    ]
+    for arguments in wrong:
+        with pytest.raises(ValueError, match="bnaf kernels"):
+            torch.ops.bnaf.normalise.default(*arguments)
+        with pytest.raises(ValueError, match="bnaf kernels"):
+            torch.ops.bnaf.normalise_backward.default(*arguments, results, grads)
+    for others in ((results[:3], grads), (results, grads[:2]), (results[::-1], grads)):
+        with pytest.raises(ValueError, match="bnaf kernels"):
+            torch.ops.bnaf.normalise_backward.default(weight, gain, blocks, 4, *others)
+
+
+def test_a_lesser_processor_has_a_library_of_its_own(monkeypatch):
+    monkeypatch.delenv("BNAF_MARCH", raising=False)
+    paths = [kernels.library_path()]
+    for march in ("x86-64-v2", "x86-64-v3"):
+        monkeypatch.setenv("BNAF_MARCH", march)
+        paths.append(kernels.library_path())
+    assert len(set(paths)) == 3
+
+
 def test_a_machine_without_compiler_is_told(tmp_path):
     code = "import bnaf.block.kernels as n\ntry: n.build()\nexcept n.BuildError as e: print(e)"
     environment = {"PATH": "", "BNAF_CACHE": str(tmp_path), "HOME": str(tmp_path)}

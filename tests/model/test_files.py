@@ -335,6 +335,30 @@ def test_hostile_tensors_are_refused_with_a_reason(model_file, tmp_path):
         load(forged)
 
 
+@pytest.mark.parametrize("name", ["bnaf", "glow"])
+@pytest.mark.parametrize("entry", [-1, 3, 2**62, 0])
+def test_orders_that_are_no_permutations_are_refused(tmp_path, name, entry):
+    path, flow = tmp_path / "f.safetensors", build(name, conditional=False).flow
+    save(flow, path)
+    tensors = load_file(path)
+    tensors["orders"][0, 1] = entry if entry else tensors["orders"][0, 0]
+    with pytest.raises(StorageError, match="orders of features in 'orders', each a permutation"):
+        load(forge(path, tmp_path / "forged.safetensors", tensors=tensors))
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_weights_that_are_not_finite_are_neither_read_nor_written(model_file, tmp_path, value):
+    tensors = load_file(model_file)
+    tensors["networks.weight"][0, 0] = value
+    with pytest.raises(StorageError, match=r"finite weights, got others in 'networks\.weight'"):
+        load(forge(model_file, tmp_path / "forged.safetensors", tensors=tensors))
+    model = small_model()
+    with torch.no_grad():
+        model.flow.networks.weight[0, 0] = value
+    with pytest.raises(StorageError, match=r"finite weights, got others in 'networks\.weight'"):
+        save(model, tmp_path / "m.safetensors")
+
+
 def test_a_claim_of_large_tensors_is_refused(tmp_path):
     header = {"w": {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 2**42]}}
     text = json.dumps(header).encode()

@@ -76,5 +76,5 @@ def test_a_run_of_other_settings_is_refused(tmp_path):
     checkpoint = shutil.copy(FOLDER / "run_rows.checkpoint", tmp_path)
     flow, data, settings = begin("rows")
     other = bnaf.TrainingSettings(**settings | {"pull": 2.0})
-    with pytest.raises(bnaf.SettingsError, match="settings.pull is 1.0 there and 2.0 here"):
+    with pytest.raises(bnaf.SettingsError, match=r"settings\.pull is 1\.0 there and 2\.0 here"):
         bnaf.fit(flow, **data, settings=other, checkpoint=checkpoint, progress=False)

@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 import traceback
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -23,8 +24,11 @@ import bnaf.training._run.job
 from bnaf.tables.streams import ParquetStream
 from bnaf.training import Batch, BatchSource
 from bnaf.training._run.checkpoints import read_checkpoint
+from bnaf.training.progress import Silence
 
 STEPS = 400
+KILLS, APART = 4, 60  # of a run, and the most steps that one waits for
+SIGN = 2048  # bytes; a pipe holds some thirty of them
 
 
 def make_flow(dtype: torch.dtype = torch.float32) -> bnaf.BNAF:
@@ -37,7 +41,23 @@ def make_rows(count: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.stack([rows[:, 0], rows[:, 0].square() + 0.3 * rows[:, 1]], 1)
 
 
-def resumable(folder: Path, schedule: str) -> None:
+class Signs(Silence):
+    """Display that writes to a pipe after every step, and waits where nobody reads for long.
+
+    A run is thus never far ahead of who is to kill it, however the machine shares its time out.
+    """
+
+    interval = 0.0
+
+    def __init__(self, pipe: int) -> None:
+        self.pipe = pipe
+
+    def show(self, view) -> None:
+        with suppress(BrokenPipeError):  # the kill is on its way
+            os.write(self.pipe, bytes(SIGN))
+
+
+def resumable(folder: Path, schedule: str, pipe: int | None = None) -> None:
     """Run to the end, or until something kills it, and write down what came out."""
     torch.set_num_threads(1)
     plateau = {"plateau_patience": 1, "plateau_cooldown": 0, "reload_best": True}
@@ -61,7 +81,7 @@ def resumable(folder: Path, schedule: str) -> None:
         settings=settings,
         checkpoint=folder / "run.safetensors",
         checkpoint_every=0.01,
-        progress=False,
+        progress=False if pipe is None else Signs(pipe),
     )
     if record.reason != "interrupted":
         history = [(e.step, e.loss, e.valid, e.learning_rate) for e in record.history]
@@ -107,18 +127,21 @@ def kill(folder: Path, schedule: str, seed: int) -> None:
     for name in ("SIGKILL", "SIGTERM", "SIGINT"):
         place = folder / name
         place.mkdir()
-        kills, steps = 0, []
-        while not (place / "result.json").exists():
-            child = fork(resumable, place, schedule)
-            time.sleep(chance.uniform(0.02, 0.4 + 0.1 * kills))  # later, on a slow machine
-            midway = any(0 < step < STEPS for step in steps)
-            if kills < 4 or (not midway and kills < 20):
-                os.kill(child, getattr(signal, name))
-                kills += 1
+        steps = []
+        for kill in range(KILLS):
+            reader, writer = os.pipe()
+            child = fork(watched, reader, writer, place, schedule)
+            os.close(writer)
+            if kill > 0:  # the first comes while all is still being set up
+                await_steps(reader, chance.randrange(APART), place / "run.safetensors")
+            time.sleep(chance.uniform(0, 0.02))
+            os.kill(child, getattr(signal, name))
+            os.close(reader)
             os.waitpid(child, 0)
             if (place / "run.safetensors").exists():
                 facts = read_checkpoint(place / "run.safetensors").facts
                 steps.append(facts["state"]["step"])
+        fork_and_wait(resumable, place, schedule)
         there = read_checkpoint(place / "run.safetensors").tensors
         report[name] = {
             "same result": json.loads((place / "result.json").read_text()) == whole,
@@ -127,6 +150,19 @@ def kill(folder: Path, schedule: str, seed: int) -> None:
             "killed midway": sum(0 < step < STEPS for step in steps),
         }
     print(json.dumps(report))
+
+
+def watched(reader: int, writer: int, place: Path, schedule: str) -> None:
+    os.close(reader)
+    resumable(place, schedule, writer)
+
+
+def await_steps(reader: int, count: int, checkpoint: Path) -> None:
+    """Wait until a run has taken so many steps and written its checkpoint once, or has ended."""
+    read, more = 0, b"some"
+    while more and (read < SIGN * count or not checkpoint.exists()):
+        more = os.read(reader, SIGN)
+        read += len(more)
 
 
 class OddStream(BatchSource):

@@ -3,7 +3,6 @@
 import csv
 import io
 import math
-import os
 import re
 import signal
 import time
@@ -15,7 +14,6 @@ import torch
 from fits import QUICK, banana, quietly, same_start, small_flow, square, weights_of
 from torch.distributions import MultivariateNormal
 
-import bnaf.training._run.job  # noqa: F401  (loads Fabric, so that no test times that)
 from bnaf import (
     BNAF,
     SettingsError,
@@ -84,7 +82,8 @@ def test_weights_count_rows_as_often():
     counts = torch.arange(60) % 3  # some not at all
     quietly(one, rows, weights=counts)
     quietly(two, rows.repeat_interleave(counts, 0))
-    torch.testing.assert_close(weights_of(one), weights_of(two), rtol=1e-6, atol=1e-8)
+    ours, theirs = weights_of(one), weights_of(two)
+    assert (ours - theirs).norm() <= 1e-6 * theirs.norm()  # a row too many moves a thousandth
 
 
 def test_a_conditional_flow_learns_from_its_context():
@@ -149,12 +148,50 @@ def test_streams_and_fresh_rows_train():
         quietly(small_flow(), [])
 
 
-def test_a_time_is_kept_to():
-    settings = TrainingSettings(seconds=0.5)
-    record = quietly(small_flow(), banana(3000), valid=banana(500), settings=settings)
-    assert 0.3 < record.seconds < 3  # a busy machine may be late with the last step
-    rates = [entry.learning_rate for entry in record.history]
-    assert rates[-1] < 0.2 * max(rates)
+class Eventful(MaximumLikelihood):
+    """Likelihood with something that happens in its n-th step, counted from 1."""
+
+    def __init__(self, flow, step=0, happen=None):
+        super().__init__(flow)
+        self.step, self.happen, self.calls = step, happen, 0
+
+    def losses(self, batch):
+        self.calls += self.training
+        if self.training and self.calls == self.step:
+            self.happen()
+        return super().losses(batch)
+
+
+def press():
+    """Press Ctrl-C, as far as this thread can tell."""
+    signal.raise_signal(signal.SIGINT)
+
+
+def test_a_run_ends_with_the_step_in_which_its_time_is_up():
+    flow, seconds = small_flow(), 0.5
+    objective = Eventful(flow, 5, partial(time.sleep, seconds))
+    settings = TrainingSettings(seconds=seconds)
+    record = quietly(flow, banana(300), objective=objective, settings=settings)
+    assert record.reason == "budget"
+    assert record.steps <= 5  # fewer on a machine that is slow by itself
+
+
+def test_the_rate_decays_with_the_time_that_is_spent():
+    flow, seconds = small_flow(), 0.5
+    objective = Eventful(flow, 5, partial(time.sleep, 0.9 * seconds))
+    settings = TrainingSettings(seconds=seconds, evaluate_every=1)
+    history = quietly(flow, banana(300), objective=objective, settings=settings).history
+    late = [entry.learning_rate for entry in history if entry.step >= min(5, history[-1].step)]
+    assert max(late) < 0.05 * flow.learning_rate
+
+
+def last_improvement(history, settings):
+    """Return the step of the last evaluation that was better by more than the threshold."""
+    step, mark = 0, math.inf
+    for entry in history:
+        if entry.valid < mark - settings.plateau_threshold:
+            step, mark = entry.step, entry.valid
+    return step
 
 
 def test_the_best_weights_are_kept_and_early_stopping_ends_the_run():
@@ -165,7 +202,7 @@ def test_the_best_weights_are_kept_and_early_stopping_ends_the_run():
     flow = BNAF(2, transforms=1, hidden_layers=1, width=8)
     record = quietly(flow, rows, valid=banana(200, seed=2), settings=settings)
     assert record.reason == "early stopping"
-    assert record.steps == record.best_step + 15 < 2000
+    assert record.steps == last_improvement(record.history, settings) + 15 < 2000
     assert record.valid == min(entry.valid for entry in record.history)
     with torch.no_grad():
         kept = -flow().log_prob(banana(200, seed=2)).mean().item()
@@ -177,12 +214,8 @@ def test_a_run_whose_rate_decays_waits_for_a_tenth_of_its_budget():
     flow = BNAF(2, transforms=1, hidden_layers=1, width=8)
     record = quietly(flow, banana(40), valid=banana(200, seed=2), settings=settings)
     assert record.reason == "early stopping"
-    marks, mark = [0], math.inf
-    for entry in record.history:
-        if entry.valid < mark - settings.plateau_threshold:
-            mark = entry.valid
-            marks.append(entry.step)
-    assert marks[-1] + 200 <= record.steps <= marks[-1] + 205
+    last = last_improvement(record.history, settings)
+    assert last + 200 <= record.steps <= last + 205
 
 
 def test_a_drop_returns_to_the_best_weights():
@@ -224,21 +257,6 @@ def test_the_papers_settings_run():
     assert (record.epochs, record.batch, len(record.history)) == (2, 166, 2)
 
 
-class Interrupted(MaximumLikelihood):
-    """Likelihood during whose n-th step somebody presses Ctrl-C."""
-
-    def __init__(self, flow, step, pause=0.0):
-        super().__init__(flow)
-        self.step, self.pause, self.calls = step, pause, 0
-
-    def losses(self, batch):
-        self.calls += self.training
-        if self.training and self.calls == self.step:
-            time.sleep(self.pause)
-            os.kill(os.getpid(), signal.SIGINT)
-        return super().losses(batch)
-
-
 @pytest.mark.parametrize("step", [29, 30, 45, 60])
 def test_ctrl_c_ends_a_run_that_can_go_on(tmp_path, step):
     rows, valid = banana(300), banana(50, seed=1)
@@ -246,8 +264,8 @@ def test_ctrl_c_ends_a_run_that_can_go_on(tmp_path, step):
     options = {"valid": valid, "settings": settings}
     before = signal.getsignal(signal.SIGINT)
     one, two = same_start(small_flow, 2)
-    whole = quietly(one, rows, objective=Interrupted(one, 0), **options)
-    kept = {"objective": Interrupted(two, step), "checkpoint": tmp_path / "run"}
+    whole = quietly(one, rows, objective=Eventful(one), **options)
+    kept = {"objective": Eventful(two, step, press), "checkpoint": tmp_path / "run"}
     first = quietly(two, rows, **options, **kept)
     assert first.reason == ("budget" if step == 60 else "interrupted")
     assert first.steps == step
@@ -265,7 +283,7 @@ def test_an_annealed_run_goes_on_where_it_stood(tmp_path):
         def energy(x):
             calls.append(x)
             if len(calls) == count:
-                os.kill(os.getpid(), signal.SIGINT)
+                press()
             return square(x)
 
         calls = []
@@ -283,17 +301,21 @@ def test_an_annealed_run_goes_on_where_it_stood(tmp_path):
 
 
 def test_the_time_of_an_interrupted_run_counts(tmp_path):
-    rows, flow = banana(300), small_flow()
-    kept = {"checkpoint": tmp_path / "run", "settings": TrainingSettings(seconds=3)}
-    first = quietly(flow, rows, objective=Interrupted(flow, 5, pause=2), **kept)
-    assert first.reason == "interrupted"
-    start = time.monotonic()
-    again = quietly(flow, rows, objective=Interrupted(flow, 0), **kept)
-    spent = time.monotonic() - start
+    rows, flow, seconds = banana(300), small_flow(), 1.0
+    kept = {"checkpoint": tmp_path / "run", "settings": TrainingSettings(seconds=seconds)}
+
+    def wait():
+        time.sleep(0.6 * seconds)
+
+    def wait_and_press():
+        wait()
+        press()
+
+    first = quietly(flow, rows, objective=Eventful(flow, 5, wait_and_press), **kept)
+    again = quietly(flow, rows, objective=Eventful(flow, 2, wait), **kept)
     assert again.reason == "budget"
-    assert again.steps > first.steps
-    assert again.history[-1].seconds > first.seconds > 2
-    assert spent < again.seconds
+    assert again.steps <= first.steps + 2  # twice 0.6 of the time are more than all of it
+    assert again.seconds >= first.seconds
 
 
 def test_a_finished_run_is_not_run_again(tmp_path):
@@ -316,7 +338,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
         quietly(small_flow(), rows, checkpoint=path, settings=TrainingSettings(steps=13))
     with pytest.raises(SettingsError, match=r"flow.width is 4 there and 5 here"):
         quietly(small_flow(width=5), rows, checkpoint=path)
-    with pytest.raises(SettingsError, match="another run: rows.fingerprint is"):
+    with pytest.raises(SettingsError, match=r"another run: rows\.fingerprint is"):
         quietly(small_flow(), rows + 1, checkpoint=path)
     quietly(small_flow(), rows + 1, checkpoint=path, resume=False)
     path.write_bytes(path.read_bytes()[:100])

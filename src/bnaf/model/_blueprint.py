@@ -100,7 +100,7 @@ def build_flow(
 
     Raises:
         StorageError: If the weights are of several floating-point types, of one unheard of, or
-            whole or complex numbers.
+            whole or complex numbers, or not all of their values are possible.
     """
     types = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
     if len(types) > 1 or not types <= set(FLOATS):
@@ -116,7 +116,32 @@ def build_flow(
         flow.load_state_dict(dict(tensors))
     except (RuntimeError, TypeError, ValueError) as error:
         raise StorageError(f"{name} cannot be made into a flow: {str(error)[:200]}.") from None
+    check_values(flow.state_dict(), name)
     return flow
+
+
+def check_values(tensors: Mapping[str, Tensor], name: str) -> None:
+    """Check that all numbers of a flow are finite, and its whole numbers orders of features.
+
+    Whole numbers in the state of a flow say where features are read and written, so that each
+    row of them must be a permutation.
+
+    Raises:
+        StorageError: If some are not.
+    """
+    for tensor, values in tensors.items():
+        if values.is_floating_point():
+            if not values.isfinite().all():
+                raise StorageError(
+                    f"{name} expects finite weights, got others in {tensor[:60]!r}; fit it again."
+                )
+        elif not torch.equal(
+            values.sort(-1).values, torch.arange(values.shape[-1]).expand_as(values)
+        ):
+            raise StorageError(
+                f"{name} expects orders of features in {tensor[:60]!r}, each a permutation, got "
+                "something else. Was it altered?"
+            )
 
 
 def _describe(shape: tuple[int, ...] | None) -> str:

@@ -19,7 +19,7 @@ from bnaf._files import stored_file
 from bnaf.errors import BnafError, SettingsError, StorageError
 from bnaf.flows.flow import Flow
 from bnaf.flows.registry import flow_name, flow_named, flow_names
-from bnaf.model._blueprint import build_flow, check_tensors, plan_flow
+from bnaf.model._blueprint import build_flow, check_tensors, check_values, plan_flow
 from bnaf.model.model import Model
 from bnaf.model.standardisation import Standardisation
 
@@ -64,6 +64,7 @@ def save(flow_or_model: nn.Module | Model, path: str | Path, *, overwrite: bool 
     }
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     check_tensors(plan_flow(type(flow), flow.settings, shapes, "The flow"), shapes, "The flow")
+    check_values(tensors, "The flow")
     content = pack(tensors, {"bnaf": text, "sha256": digest_contents(text, tensors)})
     with stored_file(Path(path), overwrite=overwrite) as file:
         file.write(content)

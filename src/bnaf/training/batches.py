@@ -19,6 +19,7 @@ from bnaf._random import mix_seed
 from bnaf.errors import SettingsError
 
 EVALUATION_ROWS = 4096
+GATHERED = 16  # batches whose rows are gathered at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,13 +47,17 @@ class Batch:
 
     def change(self, function: Callable[[Tensor], Tensor]) -> "Batch":
         """Return the batch with a function applied to all of its tensors of lines."""
-        return dataclasses.replace(
-            self,
-            rows=function(self.rows),
-            context=None if self.context is None else function(self.context),
-            weights=None if self.weights is None else function(self.weights),
-            more={name: function(tensor) for name, tensor in self.more.items()},
+        return Batch(
+            function(self.rows),
+            None if self.context is None else function(self.context),
+            None if self.weights is None else function(self.weights),
+            self.total,
+            {name: function(tensor) for name, tensor in self.more.items()},
         )
+
+    def with_total(self, total: float | Tensor | None) -> "Batch":
+        """Return the batch as one whose rows count so much over all processes."""
+        return Batch(self.rows, self.context, self.weights, total, self.more)
 
     def take(self, which: Tensor | slice) -> "Batch":
         """Return some of its lines."""
@@ -167,14 +172,22 @@ class ArrayRows(BatchSource):
         mine = slice(rank, None, world_size)
         if self.batch_total == 1:
             if start == 0:
-                yield self._disturb(self._share(mine, slice(None)), epoch, mine)
+                share = self.table.take(mine).with_total(self.table.weight)
+                yield self._disturb(share, epoch, mine)
             return
         generator = Generator().manual_seed(mix_seed(self.seed, epoch))
         order = torch.randperm(self.count, generator=generator).to(self.table.rows.device)
-        for number in range(start, self.batch_total):
-            chosen = order[number * self.batch : (number + 1) * self.batch]
-            batch = self._share(chosen if world_size == 1 else chosen[mine], chosen)
-            yield self._disturb(batch, epoch * self.batch_total + number, mine)
+        for first in range(start, self.batch_total, GATHERED):
+            last = min(first + GATHERED, self.batch_total)
+            gathered = self.table.take(order[first * self.batch : last * self.batch])
+            for number in range(first, last):
+                place = (number - first) * self.batch
+                batch = gathered.take(slice(place, place + self.batch))
+                total = batch.weight
+                batch = batch if world_size == 1 else batch.take(mine)
+                yield self._disturb(
+                    batch.with_total(total), epoch * self.batch_total + number, mine
+                )
 
     def batch_count(self, world_size: int = 1) -> int:
         return self.batch_total
@@ -182,7 +195,8 @@ class ArrayRows(BatchSource):
     def all_batches(self, *, rank: int = 0, world_size: int = 1) -> Iterator[Batch]:
         for first in range(0, self.count, EVALUATION_ROWS):
             last = min(first + EVALUATION_ROWS, self.count)
-            yield self._share(slice(first + rank, last, world_size), slice(first, last))
+            chunk = self.table.take(slice(first, last))
+            yield chunk.take(slice(rank, None, world_size)).with_total(chunk.weight)
 
     def settle(self, like: Tensor, world_size: int) -> None:
         if self.batch < world_size:
@@ -224,16 +238,6 @@ class ArrayRows(BatchSource):
         return dataclasses.replace(
             batch, rows=disturb(batch.rows), context=None if context is None else disturb(context)
         )
-
-    def _share(self, mine: Tensor | slice, all_processes: Tensor | slice) -> Batch:
-        weights = self.table.weights
-        if weights is not None:
-            total: float | Tensor = weights[all_processes].sum()
-        elif isinstance(all_processes, Tensor):
-            total = len(all_processes)
-        else:
-            total = len(range(self.count)[all_processes])
-        return dataclasses.replace(self.table.take(mine), total=total)
 
 
 class FreshRows(BatchSource):
@@ -338,7 +342,7 @@ class StreamRows(BatchSource):
                 iterable.set_epoch(epoch)
             items = islice(iterable, start, None)
         for item in items:
-            yield dataclasses.replace(self.prepare(item).take(mine), total=None)
+            yield self.prepare(item).take(mine).with_total(None)
 
     def batch_count(self, world_size: int = 1) -> int | None:
         return _length(self._view(getattr(self.iterable, "rank", 0), world_size))

@@ -8,8 +8,9 @@ devices, with a context, with more than four hidden layers, for second derivativ
 torch.compile and torch.func, the flow runs as plain torch. Large buffers are kept for the next
 call, up to half a gigabyte in all.
 
-The environment variable ``BNAF_NATIVE=0`` leaves a library that is there unused;
-``BNAF_CACHE`` names another folder for it.
+The environment variable ``BNAF_NATIVE=0`` leaves a library that is there unused; ``BNAF_CACHE``
+names another folder for it; ``BNAF_MARCH`` names the processor it is compiled for, as the
+compiler calls it (``x86-64-v3``), in place of the one at hand; ``BNAF_CXXFLAGS`` adds flags.
 """
 
 from bnaf.block.kernels.build import BuildError, available, build, library_path

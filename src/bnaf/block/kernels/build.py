@@ -17,10 +17,14 @@ import torch
 from bnaf.errors import BnafError
 
 _SOURCE = Path(__file__).parent / "kernels.cpp"
-_FLAGS = (
-    "-std=c++20 -O3 -march=native -fno-math-errno -fno-trapping-math -fopenmp -fPIC -shared"
-    + " -mprefer-vector-width=512" * (platform.machine() == "x86_64")
-).split()
+
+
+def _flags() -> list[str]:
+    """Return what the compiler is told; ``BNAF_MARCH`` names a processor other than this one."""
+    march, extra = os.environ.get("BNAF_MARCH") or "native", os.environ.get("BNAF_CXXFLAGS", "")
+    flags = f"-std=c++20 -O3 -march={march} -fno-math-errno -fno-trapping-math -fopenmp -fPIC"
+    wide = " -mprefer-vector-width=512" * (platform.machine() == "x86_64")
+    return [*f"{flags} -shared{wide}".split(), *shlex.split(extra)]
 
 
 class BuildError(BnafError, RuntimeError):
@@ -30,7 +34,7 @@ class BuildError(BnafError, RuntimeError):
 def library_path() -> Path:
     """Return where the library of this machine, torch and source is, or would be."""
     digest = hashlib.sha256()
-    for part in (*_FLAGS, torch.__version__, platform.machine(), _processor()):
+    for part in (*_flags(), torch.__version__, platform.machine(), _processor()):
         digest.update(part.encode())
     for source in [*sorted(_SOURCE.parent.glob("*.h")), _SOURCE]:
         digest.update(source.read_bytes())
@@ -61,7 +65,7 @@ def build() -> Path:
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         unfinished = Path(folder) / target.name
         abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
-        command = [*compiler, *_FLAGS, abi]
+        command = [*compiler, *_flags(), abi]
         command += [f"-I{headers}", f"-I{headers / 'torch/csrc/api/include'}", str(_SOURCE)]
         command += ["-o", str(unfinished), f"-L{libraries}", "-ltorch_cpu", "-lc10"]
         _run(command, f"{compiler[0]} could not compile the kernels")

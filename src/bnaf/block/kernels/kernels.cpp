@@ -1,6 +1,7 @@
 // Entry points of the compiled kernels: what Python calls, registered as operators of torch.
 #include <torch/library.h>
 
+#include "checks.h"
 #include "inverse.h"
 
 namespace bnaf {
@@ -15,13 +16,12 @@ auto for_activation(int64_t kind, const Body& body) {
 
 template <class Body>
 auto for_dtype(const Tensor& tensor, const Body& body) {
-  if (tensor.scalar_type() == at::kFloat) return body(float());
-  TORCH_CHECK(tensor.scalar_type() == at::kDouble, "bnaf kernels take float32 and float64");
-  return body(double());
+  return tensor.scalar_type() == at::kFloat ? body(float()) : body(double());
 }
 
 Tensors normalise_op(const Tensor& packed, const Tensor& log_gain, at::IntArrayRef blocks,
                      int64_t features) {
+  check_normalise(packed, log_gain, blocks, features);
   return for_dtype(packed, [&](auto like) {
     return normalise<decltype(like)>(packed, log_gain, blocks, features);
   });
@@ -30,6 +30,7 @@ Tensors normalise_op(const Tensor& packed, const Tensor& log_gain, at::IntArrayR
 Tensors normalise_backward_op(const Tensor& packed, const Tensor& log_gain,
                               at::IntArrayRef blocks, int64_t features, const Tensors& results,
                               const Tensors& grads) {
+  check_normalise_backward(packed, log_gain, blocks, features, results, grads);
   return for_dtype(packed, [&](auto like) {
     return pull_back_normalise<decltype(like)>(packed, log_gain, blocks, features, results, grads);
   });
@@ -37,11 +38,9 @@ Tensors normalise_backward_op(const Tensor& packed, const Tensor& log_gain,
 
 // Call a body with the stack and the activation, in the type of its tensors.
 template <class Body>
-auto with_stack(const Tensor& x, const Tensors& parts, at::IntArrayRef blocks, at::IntArrayRef residuals,
-                int64_t activation, double leak, const Body& body) {
-  TORCH_CHECK(x.dim() == 2 && x.size(1) == parts[3].size(1) && x.is_contiguous() &&
-                  x.scalar_type() == parts[0].scalar_type(),
-              "bnaf kernels: rows do not fit the stack");
+auto with_stack(const Tensor& x, const Tensors& parts, at::IntArrayRef blocks,
+                at::IntArrayRef residuals, int64_t activation, double leak, const Body& body) {
+  check_stack(x, parts, blocks, residuals, activation, leak);
   return for_dtype(parts[0], [&](auto like) {
     const Stack<decltype(like)> stack(parts[0], parts[1], parts[2], parts[3], parts[4], parts[5],
                                       blocks, residuals, leak);
@@ -68,6 +67,7 @@ Tensors backward_op(const Tensors& kept, const Tensors& parts, at::IntArrayRef b
   return with_stack(grad_y, parts, blocks, residuals, activation, leak,
                     [&](const auto& stack, auto like, auto kind) {
                       using T = decltype(like);
+                      check_kept(stack.layout, kept, grad_y, grad_log_det);
                       return train_backward<T, kind()>(stack, kept, grad_y, grad_log_det);
                     });
 }

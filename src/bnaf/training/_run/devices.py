@@ -8,6 +8,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
+from bnaf import _torch
 from bnaf.errors import SettingsError
 from bnaf.training.settings import TrainingSettings
 
@@ -34,12 +35,12 @@ def make_fabric(
     if devices is None:
         devices = 1 if device.index is None else [device.index]
     try:
-        return Fabric(
+        fabric: Fabric = _torch.QuietFabric(
             accelerator=settings.accelerator or device.type,
             devices=devices,
             num_nodes=nodes,
             strategy=strategy,
-            precision=settings.precision,  # type: ignore[arg-type]
+            precision=settings.precision,
             loggers=list(loggers),
         )
     except (ValueError, TypeError, RuntimeError) as error:
@@ -47,6 +48,7 @@ def make_fabric(
             f"devices, nodes, strategy and precision must be what Fabric takes, got {devices!r}, "
             f"{nodes}, {strategy!r} and {settings.precision!r}: {error}"
         ) from None
+    return fabric
 
 
 def sum_over(fabric: Fabric, tensor: Tensor) -> Tensor:

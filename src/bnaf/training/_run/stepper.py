@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
 from bnaf._random import mix_seed, private_draws
-from bnaf._torch import skips_on_device
+from bnaf._torch import obeys_on_device, total_norm
 from bnaf.training._run.averaging import WeightAverage
 from bnaf.training._run.devices import sum_over
 from bnaf.training.batches import Batch, BatchSource
@@ -20,6 +20,7 @@ from bnaf.training.prior import Prior
 from bnaf.training.settings import TrainingSettings
 
 FOLD = 10  # steps whose losses are summed at once
+EPSILON = 1e-6  # added to the norm that is clipped, as torch does
 
 
 class Stepper:
@@ -53,7 +54,7 @@ class Stepper:
         self.optimiser = (optimiser or adam)(chosen)
         rates = [group["lr"] for group in self.optimiser.param_groups]
         self._proportions = [rate / rates[0] for rate in rates]
-        self._skips_on_device = skips_on_device(self.optimiser)
+        self._obedient = obeys_on_device(self.optimiser)
         module: Any = _Unpacked(objective, shared=fabric.world_size > 1)
         module = torch.compile(module) if settings.compile else module
         wrapped, self._shared_optimiser = fabric.setup(module, self.optimiser)
@@ -113,15 +114,18 @@ class Stepper:
         if self.prior is not None:
             self.prior.add_gradient()
         gradients = [weight.grad for weight in self.parameters if weight.grad is not None]
-        norm = nn.utils.get_total_norm(gradients)
-        if self.settings.clip is not None:
-            nn.utils.clip_grads_with_norm_(self.parameters, self.settings.clip, norm)
+        norm, clip, optimiser = total_norm(gradients), self.settings.clip, self.optimiser
         both = norm + loss
         bad = (both - both).ne(0).float()  # 1 where one of them is infinite or undefined, else 0
-        if self._skips_on_device:  # as torch's gradient scaler does
-            self.optimiser.found_inf = bad  # type: ignore[attr-defined]
-        if self._skips_on_device or not bad:
-            (self.optimiser if self._alone else self._shared_optimiser).step()
+        if self._obedient:
+            optimiser.found_inf = bad  # type: ignore[attr-defined]
+        if clip is not None and self._obedient and norm.dtype == torch.float32:
+            scale = ((norm + EPSILON) / clip).clamp(min=1)  # a pass over the gradients less
+            optimiser.grad_scale = scale  # type: ignore[attr-defined]
+        elif clip is not None:
+            nn.utils.clip_grads_with_norm_(self.parameters, clip, norm)
+        if self._obedient or not bad:
+            (optimiser if self._alone else self._shared_optimiser).step()
         if self.average is not None:
             self.average.update()
         self.pending.append((loss, total, bad))
