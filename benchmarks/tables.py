@@ -1,8 +1,9 @@
-"""Write the tables of the README from the reports in results/.
+"""Write the tables of the README and of the documentation from the reports in results/.
 
-    python benchmarks/tables.py README.md
+    python benchmarks/tables.py
 
-The text between ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` is replaced.
+The text between ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` is replaced, in all pages or in
+those that are named.
 """
 
 import json
@@ -18,7 +19,9 @@ from shared import NETWORKS, Record
 
 from bnaf.studies.plans import experiment_names, plan_trials, read_experiment
 
-RESULTS = Path(__file__).parent.parent / "results"
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "results"
+PAGES = [ROOT / name for name in ("README.md", "docs/benchmarks.md", "docs/reproduction.md")]
 TITLES = {
     "mlp": "MLP",
     "bnaf": "bnaf",
@@ -72,10 +75,18 @@ def show_ratio(record: Record | None) -> str:
     return f"**{text}**" if record["library"] == "bnaf" else text
 
 
-def training_table(name: str) -> str:
-    """Return the training steps of a report, the MLP in milliseconds, the others as multiples."""
+def training_table(name: str, *, short: bool = False) -> str:
+    """Return the training steps of a report, the MLP in milliseconds, the others as multiples.
+
+    Args:
+        name: Which report.
+        short: Whether to leave out plain torch, and all but the smallest batch.
+    """
     report = read(name)
     found = {(r["network"], r["batch"], r["library"]): r for r in report["records"]}
+    if short:
+        least = min(key[1] for key in found)
+        found = {k: r for k, r in found.items() if k[1] == least and k[2] != "bnaf plain"}
     batches, libraries = ([*dict.fromkeys(key[part] for key in found)] for part in (1, 2))
     others = [library for library in libraries if library != "mlp"]
     rows = [
@@ -219,13 +230,15 @@ def loop_table() -> str:
     return f"{make_table(headers, rows)}\n\n{describe(report)}"
 
 
-def show_quality(records: Sequence[Record], best: float) -> str:
+def show_quality(records: Sequence[Record], best: float, *, short: bool) -> str:
     """Return the mean test log-likelihood over seeds, how it spreads, weights and steps."""
     tests = [r["test"] for r in records]
     text = f"{mean(tests):.2f}"
     text = f"**{text}**" if mean(tests) == best else text
     spread = stdev(tests) if len(tests) > 1 else records[0]["standard_error"]
     text += f" ± {spread:.2f}" + f" ({len(tests)} seeds)" * (len(tests) > 1)
+    if short:
+        return text
     steps = mean(r["steps"] for r in records)
     return f"{text}; {records[0]['weights']:,} weights, {steps:,.0f} steps"
 
@@ -242,8 +255,12 @@ def choose_rate(records: Sequence[Record]) -> dict[str, list[Record]]:
     return runs
 
 
-def quality_table() -> str:
-    """Return test log-likelihoods after equal time, the best of each table in bold."""
+def quality_table(*, short: bool = False) -> str:
+    """Return test log-likelihoods after equal time, the best of each table in bold.
+
+    Args:
+        short: Whether to leave out weights and steps.
+    """
     report = read("quality")
     by_table = {
         table: choose_rate([r for r in report["records"] if r["table"] == table])
@@ -253,7 +270,10 @@ def quality_table() -> str:
     rows = []
     for table, runs in by_table.items():
         best = max(mean(r["test"] for r in records) for records in runs.values())
-        cells = [show_quality(runs[title], best) if title in runs else "–" for title in titles]
+        cells = [
+            show_quality(runs[title], best, short=short) if title in runs else "–"
+            for title in titles
+        ]
         rows.append([table, *cells])
     headers = ["table", *(QUALITY_TITLES[title] for title in titles)]
     return f"{make_table(headers, rows)}\n\n{describe(report)}"
@@ -291,20 +311,22 @@ def study_table(name: str) -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "training": lambda: training_table("training"),
     "rivals-training": lambda: training_table("rivals_training"),
+    "rivals-training-short": lambda: training_table("rivals_training", short=True),
     "sampling": sampling_table,
     "rivals-sampling": rivals_sampling_table,
     "growth": growth_tables,
     "small-tables": small_tables,
     "loop": loop_table,
     "quality": quality_table,
+    "quality-short": lambda: quality_table(short=True),
     "toy": lambda: study_table("toy"),
     "energy": lambda: study_table("energy"),
 }
 
 
 def main() -> None:
-    """Replace the tables of the files that are given."""
-    for path in map(Path, sys.argv[1:]):
+    """Replace the tables of the pages that are named, or of all."""
+    for path in [Path(name) for name in sys.argv[1:]] or PAGES:
         text = path.read_text()
         for name, table in TABLES.items():
             begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
