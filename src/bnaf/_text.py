@@ -39,12 +39,3 @@ def typeset(value: float, digits: int, *, sign: bool = False) -> str:
         return "∞" if value > 0 else "−∞"
     return f"{value:{'+' if sign else ''}.{digits}f}".replace("-", "−")
 
-
-def one_or_many(count: int, noun: str) -> str:
-    """Return a count with its noun.
-
-    Example:
-        >>> one_or_many(1, "row"), one_or_many(2, "row")
-        ('1 row', '2 rows')
-    """
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -1,14 +1,17 @@
 """The application: its commands, and how they end."""
 
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from bnaf import __version__
-from bnaf.cli import compare, data, fit, info, options, plot, report, reproduce, sample, score
+from bnaf.cli import options
 from bnaf.cli.messages import plain_errors, plain_warnings
 
+COMMANDS = "fit score sample report plot info compare data reproduce".split()
+"""Each is a function of the module of its name, beside its ``EXAMPLES``."""
 EXAMPLES = """Examples:
 
 bnaf fit sales.csv --out sales.safetensors
@@ -47,18 +50,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command, examples in (
-    (fit.fit, fit.EXAMPLES),
-    (score.score, score.EXAMPLES),
-    (sample.sample, sample.EXAMPLES),
-    (report.report, report.EXAMPLES),
-    (plot.plot, plot.EXAMPLES),
-    (info.info, info.EXAMPLES),
-    (compare.compare, compare.EXAMPLES),
-    (data.data, data.EXAMPLES),
-    (reproduce.reproduce, reproduce.EXAMPLES),
-):
-    app.command(epilog=examples)(command)
+for name in COMMANDS:
+    module = import_module(f"bnaf.cli.{name}")
+    app.command(epilog=module.EXAMPLES)(getattr(module, name))
 
 
 def _show_version(wanted: bool) -> bool:
