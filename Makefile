@@ -3,7 +3,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 RIVALS := .venv-rivals
 
-# what the tests must pass on: without kernels, other threads, lesser processors, busy cores
 .PHONY: install demo test test-conditions test-sanitize test-slow test-browser lint bench bench-rivals bench-quality docs session clean
 
 install: $(VENV)/installed $(VENV)/kernels
@@ -23,6 +22,14 @@ demo: install
 
 test: install
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 -m "not slow and not browser"
+
+# the same tests without kernels, with other threads, lesser processors and busy cores
+CONDITIONS ?= plain threads x86-64-v2 x86-64-v3 busy
+test-conditions: install
+	for condition in $(CONDITIONS); do \
+		echo "condition: $$condition"; \
+		PYTHON=$(BIN)/python sh tests/condition.sh $$condition || exit 1; \
+	done
 
 test-slow: install
 	$(BIN)/python -m pytest -m slow
