@@ -38,4 +38,3 @@ def typeset(value: float, digits: int, *, sign: bool = False) -> str:
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
     return f"{value:{'+' if sign else ''}.{digits}f}".replace("-", "−")
-

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from bnaf import SettingsError, TableError
 from bnaf.errors import TableWarning
 from bnaf.model.standardisation import Standardisation
-from bnaf.tables.streams import ParquetStream, is_large
+from bnaf.tables.opening import is_large
+from bnaf.tables.streams import ParquetStream
 from bnaf.tables.survey import survey_parquet
 from bnaf.training import StreamRows
 

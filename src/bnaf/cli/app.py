@@ -10,7 +10,7 @@ from bnaf import __version__
 from bnaf.cli import options
 from bnaf.cli.messages import plain_errors, plain_warnings
 
-COMMANDS = "fit score sample report plot info compare data reproduce".split()
+COMMANDS = ["fit", "score", "sample", "report", "plot", "info", "compare", "data", "reproduce"]
 """Each is a function of the module of its name, beside its ``EXAMPLES``."""
 EXAMPLES = """Examples:
 

@@ -15,8 +15,9 @@ from bnaf.cli.screen import show_json, show_lines
 from bnaf.errors import TrainingError
 from bnaf.model.description import describe
 from bnaf.model.model import Model
+from bnaf.tables.opening import is_large, open_stream
 from bnaf.tables.reading import read_table
-from bnaf.tables.streams import ParquetStream, is_large, open_stream
+from bnaf.tables.streams import ParquetStream
 from bnaf.tables.table import Table
 from bnaf.training import TrainingSettings
 
