@@ -1,16 +1,7 @@
 """Settings of the documentation: MyST pages, and an API reference read off the docstrings."""
 
-import re
 from importlib.metadata import version as installed_version
-from pathlib import Path
-from pkgutil import walk_packages
 from typing import Any
-
-from sphinx.util.logging import getLogger
-
-import bnaf
-
-logger = getLogger(__name__)
 
 project = "bnaf"
 author = "The bnaf developers"
@@ -85,18 +76,8 @@ def name_public_bases(app: Any, name: str, thing: Any, options: Any, bases: list
     ]
 
 
-def check_modules(app: Any) -> None:
-    """Check that the reference describes every public module, and no private one."""
-    described = set(re.findall(r"module:: (\S+)", Path(app.srcdir, "api.md").read_text()))
-    found = {module.name for module in walk_packages(bnaf.__path__, "bnaf.")}
-    public = {"bnaf", *(name for name in found if not re.search(r"\._|^bnaf\.cli\b", name))}
-    for name in sorted(public ^ described):
-        logger.warning("%s is public and not in api.md, or in api.md and not public", name)
-
-
 def setup(app: Any) -> None:
     """Connect what is defined here to Sphinx."""
     app.connect("autodoc-process-docstring", set_bars_as_math)
     app.connect("autodoc-process-docstring", take_as_text, priority=400)  # Napoleon has 500
     app.connect("autodoc-process-bases", name_public_bases)
-    app.connect("builder-inited", check_modules)
