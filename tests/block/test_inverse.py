@@ -186,10 +186,10 @@ def test_a_trained_flow_is_inverted_in_float32(trained, mode):
         x = transform.inv(z)
         # z cannot be met closer than the spacing of float32 around x allows
         jacobian = torch.func.vmap(torch.func.jacrev(transform))(x).abs()
-        spacing = 4 * 6e-8 * (jacobian @ x.abs().unsqueeze(-1)).squeeze(-1)
+        spacing = 8 * 6e-8 * (jacobian @ x.abs().unsqueeze(-1)).squeeze(-1)
         error = (transform(x) - z).abs()
-        assert (error <= 1e-5 * z.abs().clamp(min=1) + spacing).all()
-        assert (error <= 1e-5 * z.abs().clamp(min=1)).float().mean() > 0.95
+        assert (error <= 2e-5 * z.abs().clamp(min=1) + spacing).all()
+        assert (error <= 2e-5 * z.abs().clamp(min=1)).float().mean() > 0.9
 
 
 @pytest.mark.parametrize("mode", ["kernels", "plain"])

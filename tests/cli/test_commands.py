@@ -21,12 +21,13 @@ def folder(tmp_path_factory):
     return fill_folder(tmp_path_factory.mktemp("cli"))
 
 
-def test_ctrl_c_elsewhere_ends_with_130_and_writes_nothing(folder, tmp_path, monkeypatch):
+def test_ctrl_c_outside_a_fit_ends_with_130_and_writes_nothing(folder, tmp_path, monkeypatch):
     def interrupt(*args, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("bnaf.cli.fit.read_table", interrupt)
-    result = run("fit", folder / "t.csv", "--out", tmp_path / "m.safetensors", *QUICK)
+    monkeypatch.setattr(bnaf.Model, "log_prob", interrupt)
+    words = ["score", folder / "m.safetensors", folder / "t.csv", "--out", tmp_path / "s.csv"]
+    result = run(*words)
     assert (result.exit_code, result.stderr) == (130, "bnaf: interrupted.\n")
     assert list(tmp_path.iterdir()) == []
 
@@ -88,7 +89,7 @@ def test_sample_takes_values_of_given_columns(folder):
 @pytest.mark.parametrize(
     ("given", "code", "message"),
     [
-        ([], 1, "expects the given columns b; add --given column=value"),
+        ([], 1, "expects the given columns b; give them with --given"),
         (["--given", "b"], 2, "expects column=value"),
         (["--given", "b=much"], 2, "expects column=value"),
         (["--given", "z=1"], 2, "the model is given b"),
@@ -243,7 +244,7 @@ def test_plot_draws_each_kind(folder, tmp_path, monkeypatch, kind, model, more):
         (["pairs", "c.safetensors", "t.csv", "-g", "b=1", "--out", "f.png"], 2, "no --given"),
         (["density", "m.safetensors", "--out", "f.gif"], 1, "written as png, svg, pdf, got 'gif'"),
         (["density", "m.safetensors", "-c", "a", "--out", "f.png"], 1, "two of a, b, k, got a"),
-        (["density", "c.safetensors", "--out", "f.png"], 1, "add --given column=value"),
+        (["density", "c.safetensors", "--out", "f.png"], 1, "give them with --given"),
     ],
 )
 def test_plot_says_what_it_needs(folder, monkeypatch, words, code, message):
@@ -438,8 +439,8 @@ def test_a_fault_says_so_and_ends_with_70(folder, monkeypatch):
     def fail(*args, **options):
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setattr("bnaf.cli.info.describe", fail)
-    result = run("info", folder / "m.safetensors")
+    monkeypatch.setattr(bnaf.Model, "log_prob", fail)
+    result = run("score", folder / "m.safetensors", folder / "t.csv")
     assert result.exit_code == 70
     assert "unexpected ZeroDivisionError: by zero" in only_line(result.stderr)
     assert "--debug" in result.stderr

@@ -72,28 +72,11 @@ def test_fit_resumes_from_its_checkpoint(folder, tmp_path):
     succeed(*words, "--out", tmp_path / "1.safetensors")
     succeed(*words, "--out", tmp_path / "2.safetensors")
     first, second = (bnaf.load(tmp_path / f"{i}.safetensors") for i in (1, 2))
-    assert first.record["seconds"] == pytest.approx(second.record["seconds"], abs=1.0)
+    assert first.record == second.record  # to the second: it was not run again
     torch.testing.assert_close(first.flow.state_dict(), second.flow.state_dict(), rtol=0, atol=0)
     other = run(*words, "--seed", "8", "--out", tmp_path / "3.safetensors")
     assert other.exit_code == 1
     assert "checkpoint of another run" in only_line(other.stderr)
-
-
-def test_a_fit_that_is_interrupted_keeps_its_model_and_ends_with_130(
-    folder, tmp_path, monkeypatch
-):
-    fit = bnaf.Model.fit
-
-    def interrupted(*args, **options):
-        model = fit(*args, **options)
-        model.record["reason"] = "interrupted"
-        return model
-
-    monkeypatch.setattr("bnaf.cli.fit.Model.fit", interrupted)
-    result = run("fit", folder / "t.csv", "--out", tmp_path / "m.safetensors", *QUICK)
-    assert result.exit_code == 130
-    assert "best weights so far" in only_line(result.stderr)
-    assert bnaf.load(tmp_path / "m.safetensors").columns == ("a", "b", "k")
 
 
 BAD = {
@@ -139,7 +122,7 @@ def test_remedies_for_bad_tables_work(tmp_path):
     succeed("fit", tmp_path / "t.csv", *words, *out)
     model = bnaf.load(tmp_path / "m.safetensors")
     assert model.columns == ("x0", "x1")
-    assert model.standardisation.location[0] == 2.5
+    assert model.standardisation.location[0] == pytest.approx(2.5)
     (tmp_path / "t.csv").write_text("a\tb\n1\t2\n3\t5\n2\t7\n")
     succeed("fit", tmp_path / "t.csv", "--delimiter", r"\t", *out)
 
@@ -266,7 +249,7 @@ def test_ties_in_given_columns_are_no_matter(tmp_path):
     words = ["fit", tmp_path / "t.parquet", "--given", "b", "--dequantise", *QUICK]
     assert succeed(*words, "--out", tmp_path / "m.safetensors").stderr == ""
     moments = bnaf.load(tmp_path / "m.safetensors").given_standardisation
-    assert moments.location[0] == odd_rows("ties")[:, 1].mean()
+    assert moments.location[0] == pytest.approx(odd_rows("ties")[:, 1].mean().item())
 
 
 def test_a_fit_that_fails_leaves_its_best_weights_and_ends_with_1(folder, tmp_path, monkeypatch):
@@ -324,13 +307,15 @@ def test_two_processes_fit_one_model(folder, tmp_path):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sends a signal as a terminal does")
-def test_a_process_that_is_interrupted_keeps_the_model(folder, tmp_path):
+def test_a_fit_that_is_interrupted_keeps_its_model_and_ends_with_130(folder, tmp_path):
     command = [sys.executable, "-m", "bnaf.cli", "fit", str(folder / "t.csv")]
-    command += ["--seconds", "60", "--out", str(tmp_path / "m.safetensors")]
+    command += ["--seconds", "300", "--out", str(tmp_path / "m.safetensors")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
         assert "step" in running.stderr.readline()
         running.send_signal(signal.SIGINT)
         rest = running.stderr.read()
-        assert running.wait(30) == 130
+    assert running.returncode == 130
     assert "best weights so far" in rest
-    assert bnaf.load(tmp_path / "m.safetensors").record["reason"] == "interrupted"
+    model = bnaf.load(tmp_path / "m.safetensors")
+    assert model.columns == ("a", "b", "k")
+    assert model.record["reason"] == "interrupted"

@@ -71,7 +71,7 @@ def test_dtype_and_batch_shape_are_kept(toy, dtype):
     assert x.dtype == toy.log_prob(x).dtype == dtype
     assert x.shape == (6, 2)
     assert toy.log_prob(x.view(2, 3, 2)).shape == (2, 3)
-    assert torch.equal(toy.log_prob(x.view(2, 3, 2)).flatten(), toy.log_prob(x))
+    torch.testing.assert_close(toy.log_prob(x.view(2, 3, 2)).flatten(), toy.log_prob(x))
     assert toy.draw(0, 0).shape == (0, 2)
 
 

@@ -69,7 +69,9 @@ def test_test_rows_may_be_a_table_and_are_the_same_for_all():
 
 def test_a_comparison_is_the_same_from_run_to_run():
     first, second = (compare_densities(make_table(), flows=["bnaf"], **QUICK) for _ in range(2))
-    assert [entry.mean for entry in first.entries] == [entry.mean for entry in second.entries]
+    assert [entry.name for entry in first.entries] == [entry.name for entry in second.entries]
+    for one, other in zip(first.entries, second.entries, strict=True):
+        assert one.mean == pytest.approx(other.mean, rel=1e-9)  # scikit-learn adds in threads
 
 
 def test_a_comparison_needs_rows_and_flows_that_exist():

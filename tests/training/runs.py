@@ -128,11 +128,11 @@ def kill(folder: Path, schedule: str, seed: int) -> None:
         place = folder / name
         place.mkdir()
         steps = []
-        for kill in range(KILLS):
+        for number in range(KILLS):
             reader, writer = os.pipe()
             child = fork(watched, reader, writer, place, schedule)
             os.close(writer)
-            if kill > 0:  # the first comes while all is still being set up
+            if number > 0:  # the first comes while all is still being set up
                 await_steps(reader, chance.randrange(APART), place / "run.safetensors")
             time.sleep(chance.uniform(0, 0.02))
             os.kill(child, getattr(signal, name))
@@ -240,6 +240,8 @@ def fork_and_wait(function, *arguments) -> None:
 
 
 if __name__ == "__main__":
+    # whoever starts tests in the background may have had Ctrl-C ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     command, folder = sys.argv[1], Path(sys.argv[2])
     if command == "kill":
         kill(folder, sys.argv[3], int(sys.argv[4]))

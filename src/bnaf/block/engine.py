@@ -14,7 +14,7 @@ from bnaf.block.tensors import Packing
 from bnaf.block.weights import Networks
 from bnaf.laws.roots import check_ended
 
-PLAIN_ELEMENTS = 2**23  # units times rows that plain torch inverts at once, to bound its memory
+PLAIN_ELEMENTS = 2**21  # units times rows that plain torch inverts at once, to bound its memory
 
 
 def normalise(
