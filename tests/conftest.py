@@ -1,3 +1,5 @@
+import os
+
 import pytest
 import torch
 from cases import BASELINES, build
@@ -7,6 +9,8 @@ from bnaf.block import kernels
 
 settings.register_profile("bnaf", deadline=None, max_examples=25, derandomize=True)
 settings.load_profile("bnaf")
+for name in ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS"):  # Typer colours its help where these
+    os.environ.pop(name, None)
 
 
 def pytest_collection_modifyitems(items):

@@ -88,7 +88,7 @@ CONDITIONAL = BNAF(3, 2)
         (lambda: BNAF(2, direction="both"), SettingsError, r"direction must be one of"),
         (lambda: BNAF(2, permutation="shuffle"), SettingsError, r"permutation must be one of"),
         (lambda: BNAF(2, init="zeros"), SettingsError, r"init must be one of"),
-        (lambda: BNAF(2, leak=0.0), SettingsError, r"leak must lie between 0 and 1"),
+        (lambda: BNAF(2, leak=0.0), SettingsError, r"leak must be a number between 0 and 1"),
     ],
 )
 @pytest.mark.parametrize("validation", [True, False])

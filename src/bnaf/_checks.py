@@ -23,7 +23,9 @@ def plain(value: Any) -> Any:
         return value
     if isinstance(value, np.bool_):
         return bool(value)
-    if isinstance(value, Sequence) or (isinstance(value, np.ndarray) and value.ndim):
+    if isinstance(value, np.ndarray | Tensor) and value.ndim == 0:
+        return plain(value.item())
+    if isinstance(value, list | tuple | range) or (isinstance(value, np.ndarray) and value.ndim):
         return [plain(entry) for entry in value]
     try:
         return operator.index(value)

@@ -189,15 +189,15 @@ def test_integers_that_were_dequantised_are_drawn_as_integers(tmp_path):
 
 
 def test_a_stream_of_parquet_is_fitted_as_a_table_is(tmp_path):
-    rows = torch.randn(1100, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    rows = torch.randn(2200, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     write_table(Table(rows * 10, ("a", "k"), ("float32", "int16")), tmp_path / "t.parquet")
     words = ["fit", tmp_path / "t.parquet", "--out", tmp_path / "m.safetensors", *QUICK, "--force"]
-    assert "fitted to 1,100 rows of 2 columns" in succeed(*words, "--stream").stdout
+    assert "fitted to 2,200 rows of 2 columns" in succeed(*words, "--stream").stdout
     model = bnaf.load(tmp_path / "m.safetensors")
     assert (model.columns, model.types) == (("a", "k"), ("float32", "int16"))
-    assert model.record["batch"] is None
+    assert model.record["batch"] == 512
     succeed(*words, "--no-stream")
-    assert bnaf.load(tmp_path / "m.safetensors").record["batch"] is not None
+    assert bnaf.load(tmp_path / "m.safetensors").record["batch"] == 495  # of equal size
 
 
 def test_a_stream_is_given_columns_and_sets_rows_aside_as_a_table_does(tmp_path):
@@ -233,7 +233,7 @@ def test_what_cannot_be_streamed_is_told_in_one_line(folder, tmp_path, words, me
 
 
 def test_a_streamed_fit_resumes_from_its_checkpoint(tmp_path):
-    rows = torch.randn(1100, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    rows = torch.randn(2200, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     write_table(Table(rows, ("a", "b")), tmp_path / "t.parquet")
     words = ["fit", tmp_path / "t.parquet", "--stream", "--steps", "5", "--quiet"]
     words += ["--checkpoint", tmp_path / "run.ckpt", "--out"]

@@ -129,3 +129,28 @@ def test_rows_that_are_not_reached_are_told_in_both_directions():
     far = torch.cat([near, near + 1e6])
     for passage in (transform.invert(far), transform.inv.map(far)):
         assert passage.inside.tolist() == [True, False]
+
+
+@pytest.mark.parametrize("name", FLOWS)
+def test_laws_are_pickled_and_copied_whole(name):
+    law = FLOWS[name]().requires_grad_(False)()
+    law.transform.inv  # noqa: B018 (which is then known)
+    x = torch.randn(4, 3)
+    for again in (pickle.loads(pickle.dumps(law)), copy.deepcopy(law)):
+        assert again.transform.inv is not law.transform.inv
+        assert again.transform.inv.inv is again.transform
+        torch.testing.assert_close(again.log_prob(x), law.log_prob(x))
+
+
+def test_a_first_batch_is_checked():
+    flow = flow_named("glow")(3, 2)
+    with pytest.raises(ShapeError, match="expects a context of 2 features"):
+        flow.start_from(torch.zeros(5, 3))
+    with pytest.raises(ShapeError, match="expects 3 features"):
+        flow.start_from(torch.zeros(5, 2), torch.zeros(5, 2))
+
+
+@pytest.mark.parametrize("setting", ["context_layers", "context_width"])
+def test_settings_of_a_context_are_checked_without_one_too(setting):
+    with pytest.raises(SettingsError, match=f"{setting} must be a whole number"):
+        BNAF(2, **{setting: -1})

@@ -181,7 +181,7 @@ def test_settings_are_checked(call, message):
 
 
 def test_rows_and_contexts_are_checked():
-    with pytest.raises(ShapeError, match="at least 2 rows, got 1"):
+    with pytest.raises(ShapeError, match="at least 2 rows, got shape"):
         Glow(2).start_from(torch.zeros(1, 2))
     with pytest.raises(ShapeError, match="expects a context of 3 features"):
         Planar(2, 3)()

@@ -376,11 +376,11 @@ def test_older_formats_are_upgraded(model_file, monkeypatch):
     assert load(model_file).record == {"upgraded": 1}
 
 
-def test_hostile_files_take_neither_memory_nor_time(model_file, tmp_path):
+def test_hostile_files_take_no_memory(model_file, tmp_path):
     for name in ("features", "width", "layers", "transforms", "context", "lists", "strings"):
         forge(model_file, tmp_path / f"{name}.safetensors", HOSTILE[name][0])
     code = f"""
-        import pathlib, resource, time
+        import pathlib, resource
         import bnaf
         bnaf.load({str(model_file)!r})
         def peak():
@@ -388,21 +388,19 @@ def test_hostile_files_take_neither_memory_nor_time(model_file, tmp_path):
             if status.exists():
                 return int(status.read_text().split("VmHWM:")[1].split()[0]) / 1024
             return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
-        before, start = peak(), time.monotonic()
+        before = peak()
         for path in pathlib.Path({str(tmp_path)!r}).iterdir():
             try:
                 bnaf.load(path)
             except bnaf.StorageError:
                 continue
             raise SystemExit(f"{{path}} was loaded")
-        print(peak() - before, time.monotonic() - start)
+        print(peak() - before)
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True
     )
-    memory, seconds = map(float, done.stdout.split())
-    assert memory < 100
-    assert seconds < 60
+    assert float(done.stdout) < 100
 
 
 def test_a_conditional_flow_needs_its_context_after_loading(tmp_path):

@@ -358,3 +358,44 @@ def test_a_stream_with_given_columns_weights_and_test_rows_is_fitted(stream):
     assert (model.columns, model.given_columns) == (("a",), ("b", "c"))
     assert model.record["split"]["test"] == 400
     assert model.record["valid"] is not None
+
+
+def test_a_stream_made_for_one_of_two_processes_is_fitted_as_a_whole(tmp_path):
+    rows = torch.randn(600, 2, dtype=torch.float64)
+    write_table(Table(rows, ("a", "b")), tmp_path / "t.parquet")
+    stream = ParquetStream(tmp_path / "t.parquet", 64, rank=0, world_size=2, warn=False)
+    assert fitted(stream).record["split"]["rows"] == 600
+
+
+def test_a_stream_keeps_its_batches_or_refuses_others(stream):
+    assert fitted(stream).record["batch"] == 512
+    with pytest.raises(SettingsError, match="batch must be that of the rows, 512, got 100"):
+        fitted(stream, settings=TrainingSettings(steps=3, batch=100))
+
+
+def test_a_streamed_run_with_other_weights_is_another_run(stream, tmp_path):
+    weights = torch.ones(stream.rows)
+    fitted(stream, weights=weights, checkpoint=tmp_path / "run.ckpt")
+    weights[3] = 2.0
+    with pytest.raises(SettingsError, match=r"another run: rows\.prepared is"):
+        fitted(stream, weights=weights, checkpoint=tmp_path / "run.ckpt")
+
+
+@pytest.mark.parametrize("rows", [900, 1050, 1200])
+def test_a_stream_and_a_table_of_as_many_rows_get_one_recipe(tmp_path, rows):
+    generator = torch.Generator().manual_seed(0)
+    table = Table(torch.randn(rows, 2, dtype=torch.float64, generator=generator), ("a", "b"))
+    write_table(table, tmp_path / "t.parquet")
+    stream = ParquetStream(tmp_path / "t.parquet", 64, warn=False)
+    read = [FitData.read(source, None, (), None, 0.0, None, 0) for source in (stream, table)]
+    for name in ("rows", "worth", "valid_rows", "standardised", "white", "small"):
+        assert getattr(read[0].facts, name) == getattr(read[1].facts, name), name
+
+
+@pytest.mark.parametrize("share", [np.float32(0.25), np.int64(25), 0.25])
+def test_shares_may_be_numbers_of_numpy(share):
+    model = fitted(torch.randn(100, 2, dtype=torch.float64), valid=share, test=np.int64(3))
+    assert (model.record["split"]["valid"], model.record["split"]["test"]) == (25, 3)
+    assert model.sample(np.int64(2), seed=np.int64(4)).shape == (2, 2)
+    with pytest.raises(SettingsError, match="count must be a whole number of at least 0, got -1"):
+        model.sample(-1)

@@ -5,6 +5,7 @@ from itertools import chain
 import numpy as np
 import pytest
 import torch
+from fits import quietly, same_start, small_flow, weights_of
 
 from bnaf import BNAF, SettingsError, ShapeError, TableError, fit
 from bnaf.training import ArrayRows, Batch, BatchSource, FreshRows, StreamRows, base_draws
@@ -120,6 +121,25 @@ def test_a_stream_that_knows_epochs_and_processes_is_left_to_itself(rows):
     assert numbers(source, 3, rank=1, world_size=2) == [(rows[:, 0] + 300).tolist()]
     with pytest.raises(SettingsError, match=r"process 0 of 1, got one with rank=1 and world_s"):
         next(source.batches(0))
+
+
+def test_an_iterable_may_have_rows_of_its_own(rows):
+    class Data:
+        def __init__(self):
+            self.rows = rows
+
+        def __iter__(self):
+            return iter([self.rows])
+
+    assert StreamRows(Data()).count is None
+
+
+def test_a_batch_is_taken_for_rows():
+    rows = torch.randn(30, 2)
+    one, two = same_start(small_flow, 2)
+    quietly(one, rows, weights=torch.arange(30.0))
+    quietly(two, Batch(rows, weights=torch.arange(30.0)))
+    assert torch.equal(weights_of(one), weights_of(two))
 
 
 LIKE = torch.zeros(1)

@@ -156,7 +156,7 @@ def test_a_run_outlives_the_disk_of_its_checkpoint(tmp_path):
 def test_settings_that_a_stream_does_not_obey_are_refused():
     batches = [banana(64), banana(64, seed=1)]
     for wrong in ({"noise": 0.1}, {"pull": 1.0}):
-        with pytest.raises(SettingsError, match="noise and pull are for rows in memory"):
+        with pytest.raises(SettingsError, match="are for rows that come as one array"):
             quietly(small_flow(), batches, settings=TrainingSettings(steps=3, **wrong))
     source = FreshRows(lambda count, generator: torch.randn(count, 2, generator=generator))
     with pytest.raises(SettingsError, match="batch must be that of the rows, 512, got 200"):

@@ -61,7 +61,7 @@ def test_two_processes_skip_a_step_together(together):
 
 def test_two_processes_spend_a_time_together(together):
     assert together["timed"]["reason"] == "budget"
-    assert 0.5 < together["timed"]["seconds"] < 2
+    assert together["timed"]["steps"] >= 1
 
 
 @pytest.mark.parametrize("name", ["stopped", "pressed"])

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from bnaf._checks import between
 from bnaf._torch import batched, differentiable_gradient, traced
 from bnaf.errors import SettingsError
 
@@ -160,6 +161,5 @@ def activation_named(name: str, leak: float) -> Activation:
         raise SettingsError(
             f"activation must be one of {', '.join(map(repr, ACTIVATIONS))}, got {name!r}."
         )
-    if not 0 < leak < 1:
-        raise SettingsError(f"leak must lie between 0 and 1, got {leak!r}.")
+    between("leak", leak, 0, 1)
     return Tanh() if name == "tanh" else ACTIVATIONS[name](leak)  # type: ignore[call-arg]

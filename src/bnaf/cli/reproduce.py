@@ -54,7 +54,7 @@ def reproduce(
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
-    """Trial a study of the paper: train, measure, write results, table and figure.
+    """Run a study of the paper: train, measure, write results, table and figure.
 
     What is finished is not run again, and what was cut short goes on where it stood.
     """

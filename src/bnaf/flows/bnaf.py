@@ -24,7 +24,7 @@ PERMUTATIONS = ("reverse", "random", None)
 INITS = ("published", "normal")
 FULL_WIDTH, LEAST_WIDTH = 20, 5
 PLAIN_FEATURES, WIDTH_TIMES_FEATURES = 16, 250  # columns of full width; more share so many units
-PRECISION = 2.0  # of the prior of a raw weight, per feature
+WEIGHT_PRECISION = 2.0  # of the prior of a raw weight, per feature
 
 
 class BNAF(Flow):
@@ -62,6 +62,7 @@ class BNAF(Flow):
     """
 
     learning_rate = 0.05  # its weights live in log space and want large steps
+    order_buffers = ("orders",)
 
     def __init__(
         self,
@@ -89,6 +90,8 @@ class BNAF(Flow):
         one_of("residual", residual, RESIDUALS)
         one_of("permutation", permutation, PERMUTATIONS)
         one_of("init", init, INITS)
+        context_layers = whole("context_layers", context_layers, least=0)
+        context_width = whole("context_width", context_width)
         self.residuals = (residual,) * (transforms - 1) + (residual if last_residual else None,)
         self.permutation, self.bounded_gate = permutation, bounded_gate
         self.activation = activation_named(activation, leak)
@@ -112,8 +115,8 @@ class BNAF(Flow):
                 features,
                 [1, *widths, 1],
                 transforms=transforms,
-                hidden_layers=whole("context_layers", context_layers, least=0),
-                width=whole("context_width", context_width),
+                hidden_layers=context_layers,
+                width=context_width,
             )
 
     @classmethod
@@ -247,7 +250,7 @@ class BNAF(Flow):
     def pulls(self) -> dict[nn.Parameter, Pull]:
         """Return the prior of the raw weights: at zero, columns do not depend on each other."""
         weight = self.networks.weight
-        return {weight: Pull(torch.zeros_like(weight), PRECISION * self.features)}
+        return {weight: Pull(torch.zeros_like(weight), WEIGHT_PRECISION * self.features)}
 
     def make_transform(
         self, context: Float[Tensor, "*batch context_features"] | None

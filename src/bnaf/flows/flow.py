@@ -71,6 +71,9 @@ class Flow(nn.Module, ABC):
     learning_rate: ClassVar[float] = 0.003
     """Rate that a fit takes where its settings leave it open."""
 
+    order_buffers: ClassVar[tuple[str, ...]] = ()
+    """Buffers whose rows are orders of the features: files in which they are not are refused."""
+
     _settings: dict[str, Any]
 
     def __init__(
@@ -109,12 +112,29 @@ class Flow(nn.Module, ABC):
     def start_smoothly(self) -> None:
         """Start as a smooth density of rows that are white, where the flow knows how."""
 
-    def start_from(
-        self,
-        rows: Float[Tensor, "rows features"],
-        context: Float[Tensor, "rows context_features"] | None = None,
-    ) -> None:
-        """Set what is set from a first batch of what the transform takes in, if anything is."""
+    def start_from(self, rows: Tensor, context: Tensor | None = None) -> None:
+        """Set what is set from a first batch, if anything is.
+
+        Call it once before training, with a batch of what the transform takes in: data in the
+        density direction, draws of the base in the sampling direction.
+
+        Args:
+            rows: At least two rows.
+            context: Their contexts, for a flow that takes them.
+
+        Raises:
+            ShapeError: If they do not fit the flow, or there are fewer than two.
+            DtypeError: If they are not of the flow's floating-point type.
+        """
+        like = next(self.parameters())
+        check_rows(rows, self.features, like, "rows")
+        self._check_context(context, like)
+        if rows.dim() != 2 or len(rows) < 2:
+            raise ShapeError(f"start_from expects at least 2 rows, got shape {tuple(rows.shape)}.")
+        self._start_from(rows, context)
+
+    def _start_from(self, rows: Tensor, context: Tensor | None) -> None:
+        """Set what is set from rows and contexts that were checked."""
 
     def pulls(self) -> dict[nn.Parameter, Pull]:
         """Return the priors of parameters that are not pulled to where they started."""

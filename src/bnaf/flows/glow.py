@@ -8,7 +8,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from bnaf._checks import whole
-from bnaf.errors import ShapeError
 from bnaf.flows.flow import Flow
 from bnaf.flows.parts import CouplingTransform
 from bnaf.laws.affine import MixingTransform, ScaleTransform, bounded
@@ -45,6 +44,8 @@ class Glow(Flow):
         >>> flow().log_prob(torch.zeros(7, 3)).shape
         torch.Size([7])
     """
+
+    order_buffers = ("orders",)
 
     def __init__(
         self,
@@ -147,25 +148,8 @@ class Glow(Flow):
         ]
 
     @torch.no_grad()
-    def start_from(
-        self,
-        rows: Float[Tensor, "rows features"],
-        context: Float[Tensor, "rows context_features"] | None = None,
-    ) -> None:
-        """Set every actnorm so that these rows leave it with mean 0 and deviation 1.
-
-        Call it once before training, with a batch of what the transform takes in: data in the
-        density direction, draws of the base in the sampling direction.
-
-        Args:
-            rows: At least two rows.
-            context: Their contexts, for a flow that takes them.
-
-        Raises:
-            ShapeError: If there are fewer than two rows.
-        """
-        if len(rows) < 2:
-            raise ShapeError(f"start_from expects at least 2 rows, got {len(rows)}.")
+    def _start_from(self, rows: Tensor, context: Tensor | None) -> None:
+        """Set every actnorm so that these rows leave it with mean 0 and deviation 1."""
         for index, (modulation, _, others) in enumerate(self._steps(context)):
             for part in modulation:
                 rows = part(rows)

@@ -15,11 +15,11 @@ from bnaf.laws.roots import MAX_ITERATIONS
 from bnaf.laws.transforms import ComposeTransform, Passage, Points, RowTransform
 
 SHIFT = math.log(math.e - 1)  # softplus of it is 1
-Numbers = Float[Tensor, "..."]
+Elements = Float[Tensor, "..."]
 
 
 class Plane(NamedTuple):
-    """Numbers of one planar transform, for all rows or, with a batch shape, for each."""
+    """Elements of one planar transform, for all rows or, with a batch shape, for each."""
 
     u_hat: Float[Tensor, "*batch features"]
     w: Float[Tensor, "*batch features"]
@@ -167,7 +167,7 @@ class Planar(Flow):
         return [Plane(*plane) for plane in zip(*(part.unbind() for part in parts), strict=True)]
 
 
-def solve_along(target: Numbers, room: Numbers) -> Numbers:
+def solve_along(target: Elements, room: Elements) -> Elements:
     r"""Return a with :math:`a + (r - 1) \tanh a = t`, elementwise, with gradients of any order.
 
     The left side increases in a for every r above 0. By the implicit function theorem
@@ -222,13 +222,13 @@ class _Root(torch.autograd.Function):
         return solve_along(*torch.broadcast_tensors(*moved)), 0
 
 
-def _slope(bent: Numbers, room: Numbers) -> Numbers:
+def _slope(bent: Elements, room: Elements) -> Elements:
     square = bent.square()
     return square + (1 - square) * room
 
 
 @torch.no_grad()
-def find_root(target: Numbers, room: Numbers) -> Numbers:
+def find_root(target: Elements, room: Elements) -> Elements:
     """Return the root by Newton's method within a bracket.
 
     tanh lies between -1 and 1, so the root is within ``|room - 1|`` of the target. A Newton step

@@ -8,7 +8,7 @@ ask of a transform which of its ways is the closed-form one.
 import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -117,10 +117,11 @@ class RowTransform(Transform):
     def inv(self) -> "RowTransform":
         """The inverse, itself a transform; its own inverse is this one."""
         known: RowTransform | None = None if self._known is None else self._known()
-        if known is None:
-            known = InverseTransform(self)
-            self._known = weakref.ref(known)
-        return known
+        return InverseTransform(self) if known is None else known
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
+        return state | {"_known": None}
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -156,6 +157,11 @@ class InverseTransform(RowTransform):
     def __init__(self, forward: RowTransform) -> None:
         super().__init__(forward.features, forward.like)
         self.forward = forward
+        forward._known = weakref.ref(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.forward._known = weakref.ref(self)
 
     @property
     def inverted(self) -> bool:

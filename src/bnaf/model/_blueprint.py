@@ -116,30 +116,27 @@ def build_flow(
         flow.load_state_dict(dict(tensors))
     except (RuntimeError, TypeError, ValueError) as error:
         raise StorageError(f"{name} cannot be made into a flow: {str(error)[:200]}.") from None
-    check_values(flow.state_dict(), name)
+    check_values(flow, name)
     return flow
 
 
-def check_values(tensors: Mapping[str, Tensor], name: str) -> None:
-    """Check that all numbers of a flow are finite, and its whole numbers orders of features.
-
-    Whole numbers in the state of a flow say where features are read and written, so that each
-    row of them must be a permutation.
+def check_values(flow: Flow, name: str) -> None:
+    """Check that all numbers of a flow are finite, and its orders of features permutations.
 
     Raises:
         StorageError: If some are not.
     """
-    for tensor, values in tensors.items():
-        if values.is_floating_point():
-            if not values.isfinite().all():
-                raise StorageError(
-                    f"{name} expects finite weights, got others in {tensor[:60]!r}; fit it again."
-                )
-        elif not torch.equal(
-            values.sort(-1).values, torch.arange(values.shape[-1]).expand_as(values)
-        ):
+    for tensor, values in flow.state_dict().items():
+        if values.is_floating_point() and not values.isfinite().all():
             raise StorageError(
-                f"{name} expects orders of features in {tensor[:60]!r}, each a permutation, got "
+                f"{name} expects finite weights, got others in {tensor[:60]!r}; fit it again."
+            )
+    for tensor in flow.order_buffers:
+        orders = flow.get_buffer(tensor)
+        expected = torch.arange(orders.shape[-1], device=orders.device).expand_as(orders)
+        if not torch.equal(orders.sort(-1).values, expected):
+            raise StorageError(
+                f"{name} expects orders of features in {tensor!r}, each a permutation, got "
                 "something else. Was it altered?"
             )
 

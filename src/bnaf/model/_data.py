@@ -1,18 +1,21 @@
 """What a fit takes from a table or a stream: standardised rows, their columns and their scales."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from bnaf._checks import plain
 from bnaf.errors import TableError
 from bnaf.model.standardisation import Standardisation
 from bnaf.model.whitening import whiten
 from bnaf.tables.reading import read_table
-from bnaf.tables.splits import RowSets, RowSplit
+from bnaf.tables.splits import RowSets, RowSplit, split_rows
 from bnaf.tables.streams import NumberedRows, ParquetStream
 from bnaf.tables.table import Table
 from bnaf.training._inputs import as_weights
@@ -99,9 +102,12 @@ class FitData:
                 "give fewer."
             )
         chosen = [*names, *given]
+        if isinstance(valid, Real | np.generic):
+            valid = plain(valid)
         if isinstance(source, ParquetStream):
-            stream = source.view(columns=chosen)
-            if not is_small(stream.rows):
+            stream = source.view(columns=chosen, rank=0, world_size=1)
+            share = _valid_share(valid, stream.rows, weights)
+            if not is_small(len(split_rows(stream.rows, share, test, seed=seed).train)):
                 return _from_stream(stream, names, valid, test, weights, seed)
             source = _gather(stream)
         return _from_table(source.select(chosen), names, valid, test, weights, seed)
@@ -210,9 +216,19 @@ def _from_stream(
         scales,
         facts,
         split,
-        StreamRows(train, prepare, worth=worth),
+        StreamRows(train, prepare, worth=worth, digest=_digest(scales, counts)),
         validation,
     )
+
+
+def _digest(scales: Scales, weights: Tensor | None) -> str:
+    """Return what stands for the scales and weights of a stream."""
+    digest = hashlib.blake2b(digest_size=16)
+    known = [] if scales.given is None else [scales.given.location, scales.given.scale]
+    for part in (scales.rows.location, scales.rows.scale, *known, weights):
+        if part is not None:
+            digest.update(part.numpy().data)
+    return digest.hexdigest()
 
 
 def _gather(stream: ParquetStream) -> Table:
@@ -231,18 +247,23 @@ def _plan(
     source: Table | ParquetStream,
 ) -> tuple[RowSplit, Table | None]:
     """Return which rows are set aside, and other rows to validate on, where they are given."""
-    if valid is None:
-        valid = 0.0 if weights is not None else valid_share(rows)
-    share = valid if isinstance(valid, int | float) else 0.0
+    share = _valid_share(valid, rows, weights)
     digest = source.survey.digest if isinstance(source, ParquetStream) else None
     if digest is None:
         split = RowSplit.of(source, share, test, seed=seed)  # type: ignore[arg-type]
     else:
         split = RowSplit.plan(rows, share, test, seed=seed, digest=digest)
-    if isinstance(valid, int | float):
+    if valid is None or isinstance(valid, int | float):
         return split, None
     held_out = valid if isinstance(valid, Table) else read_table(valid, dequantise=source.grid)
     return split, held_out.select(columns)
+
+
+def _valid_share(valid: Any, rows: int, weights: Any) -> float:
+    """Return the share or number of rows to set aside; none where others are given."""
+    if valid is None:
+        return 0.0 if weights is not None else valid_share(rows)
+    return valid if isinstance(valid, int | float) else 0.0
 
 
 def _choose(

@@ -64,7 +64,7 @@ def save(flow_or_model: nn.Module | Model, path: str | Path, *, overwrite: bool 
     }
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     check_tensors(plan_flow(type(flow), flow.settings, shapes, "The flow"), shapes, "The flow")
-    check_values(tensors, "The flow")
+    check_values(flow, "The flow")
     content = pack(tensors, {"bnaf": text, "sha256": digest_contents(text, tensors)})
     with stored_file(Path(path), overwrite=overwrite) as file:
         file.write(content)

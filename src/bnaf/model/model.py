@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float64
 from torch import Generator, Tensor
 
+from bnaf._checks import whole
 from bnaf._random import private_draws
 from bnaf.errors import Argument, DtypeError, SettingsError, ShapeError, TrainingError
 from bnaf.flows.flow import Flow
@@ -255,6 +256,8 @@ class Model:
             ShapeError: If given columns are missing, not wanted or of the wrong number.
             InversionError: If some draw has no pre-image and is not to be redrawn.
         """
+        count = whole("count", count, least=0)
+        seed = None if seed is None else whole("seed", seed, least=0)
         if seed is not None and generator is not None:
             raise SettingsError("Expected a seed or a generator, got both; give one of them.")
         if generator is not None:
@@ -289,6 +292,7 @@ class Model:
         Raises:
             ShapeError: If there are several rows of given columns.
         """
+        count = whole("count", count, least=0)
         rows = self.sample(count, given, seed=seed, generator=generator, outside=outside)
         if rows[:1].numel() > self.features:
             raise ShapeError(

@@ -170,10 +170,6 @@ class Standardisation:
             z = z + self._slope(given)
         return z * self.scale.to(z.device) + self.location.to(z.device)
 
-    def select(self, indices: list[int]) -> "Standardisation":
-        """Return location and scale of some of the columns."""
-        return Standardisation(self.location[indices], self.scale[indices])
-
     def _slope(self, given: Tensor | None) -> Tensor:
         assert self.slopes is not None
         if given is None or given.dim() == 0 or given.shape[-1] != self.slopes.shape[1]:

@@ -37,7 +37,7 @@ def reproduce(
     quiet: bool = False,
     announce: Callable[[str], None] | None = None,
 ) -> Reproduction:
-    """Trial a study of the paper, or what is left of it.
+    """Run a study of the paper, or what is left of it.
 
     Every run that is finished is at once in ``<study>.json``, with the trained flow under
     ``runs``; one that was cut short goes on from its checkpoint there. Runs that are finished are

@@ -41,7 +41,7 @@ def _read_npy(path: Path, reading: Reading) -> list[RawColumn]:
     try:  # a map of the file: its header cannot claim more than there is
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:
-        raise _broken(path, error) from None
+        raise _broken(path, "npy", error) from None
     return array_columns(array)
 
 
@@ -60,14 +60,12 @@ def _read_npz(path: Path, reading: Reading) -> list[RawColumn]:
     except TableError:
         raise
     except Exception as error:
-        raise _broken(path, error) from None
+        raise _broken(path, "npz", error) from None
     return array_columns(array)
 
 
-def _broken(path: Path, error: Exception) -> TableError:
-    return TableError(
-        f"{path.name} is no whole {path.suffix} file of numbers: {error} Write it again."
-    )
+def _broken(path: Path, kind: str, error: Exception) -> TableError:
+    return TableError(f"{path.name} is no whole .{kind} file of numbers: {error} Write it again.")
 
 
 def _write_npy(table: Table, delimiter: str | None) -> bytes:

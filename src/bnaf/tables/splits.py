@@ -123,7 +123,7 @@ class RowSplit:
     def plan(cls, rows: int, valid: float, test: float, *, seed: int, digest: str) -> "RowSplit":
         """Plan a split of so many rows of a table whose digest is known."""
         sets = split_rows(rows, valid, test, seed=seed)
-        return cls(rows, len(sets.valid), len(sets.test), seed, digest)
+        return cls(rows, len(sets.valid), len(sets.test), plain(seed), digest)
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> "RowSplit":

@@ -93,8 +93,9 @@ class ParquetStream:
         dtype: torch.dtype = torch.float64,
         warn: bool = True,
     ) -> None:
-        whole("batch_rows", batch_rows)
-        whole("buffer_rows", buffer_rows or 1)
+        batch_rows, seed = whole("batch_rows", batch_rows), whole("seed", seed, least=0)
+        buffer_rows = None if buffer_rows is None else whole("buffer_rows", buffer_rows)
+        rank, world_size = whole("rank", rank, least=0), whole("world_size", world_size)
         if not 0 <= rank < world_size:
             raise SettingsError(
                 f"Expected a rank below world_size, got rank {rank} of {world_size}."
@@ -371,11 +372,11 @@ class ParquetStream:
         }
 
     def _check_batches(self) -> None:
-        if not len(self):
+        if not len(self) and (self.drop_last or not self.rows):
             raise TableError(
                 f"{self.path.name} has {self.rows:,} rows, expected a batch of "
-                f"{self.batch_rows:,} for each of {self.world_size} processes; choose smaller "
-                "batches, or drop_last=False."
+                f"{self.batch_rows:,} for each of {self.world_size} processes; make the stream "
+                "with smaller batches."
             )
 
     def _drop_constant(self) -> None:

@@ -1,5 +1,6 @@
 """From what a caller gives to sources of batches, checked at the door."""
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 from bnaf.errors import SettingsError, ShapeError, TableError
 from bnaf.flows.flow import Flow
-from bnaf.training.batches import ArrayRows, BatchSource, StreamRows
+from bnaf.training.batches import ArrayRows, Batch, BatchSource, StreamRows
 from bnaf.training.objectives import MaximumLikelihood, Objective
 from bnaf.training.recipe import TableFacts, resolve
 from bnaf.training.settings import TrainingSettings
@@ -42,6 +43,9 @@ def make_source(
 ) -> tuple[BatchSource, TrainingSettings]:
     """Return where the batches of a fit come from, and settings that leave nothing open."""
     valid_rows = None if valid is None else valid.count
+    more = {}
+    if isinstance(rows, Batch) and context is None and weights is None:
+        rows, context, weights, more = rows.rows, rows.context, rows.weights, dict(rows.more)
     if isinstance(rows, Tensor | np.ndarray):
         table, known, counts = _table(rows, context, weights, objective, like, "")
         columns = table.shape[1] + (0 if known is None else known.shape[1])
@@ -54,6 +58,7 @@ def make_source(
             batch=settings.batch,
             seed=settings.seed,
             noise=settings.noise or 0.0,
+            more=more,
         )
         return source, settings
     if rows is None:
@@ -69,8 +74,8 @@ def make_source(
     source = _stream(rows, context, weights, "rows")
     if settings.noise or (settings.pull and source.worth is None):
         raise SettingsError(
-            f"noise and pull are for rows in memory, got noise={settings.noise} and pull="
-            f"{settings.pull} with a stream; leave them out, or give the rows as one array."
+            f"noise and pull are for rows that come as one array, got noise={settings.noise} and "
+            f"pull={settings.pull} with a source of batches; leave them out, or give an array."
         )
     if source.batch is not None and settings.batch not in (None, source.batch):
         raise SettingsError(
@@ -82,9 +87,17 @@ def make_source(
         worth=source.worth,
         valid_rows=valid_rows,
         batch=source.batch,
-        batches=source.batch_count(),
+        batches=source.batch_count(_process_count(settings)),
     )
     return source, resolve(settings, facts, objective)
+
+
+def _process_count(settings: TrainingSettings) -> int:
+    """Return how many processes will train, as far as it is known before they do."""
+    started = os.environ.get("WORLD_SIZE")
+    if started is not None:
+        return int(started)
+    return (settings.devices if isinstance(settings.devices, int) else 1) * settings.nodes
 
 
 def make_held_out(

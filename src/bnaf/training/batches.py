@@ -307,6 +307,7 @@ class StreamRows(BatchSource):
         prepare: From what it yields to a batch; tensors and batches are taken as they are by
             default.
         worth: What its rows are worth, where that is known.
+        digest: What stands for all that ``prepare`` depends on.
     """
 
     def __init__(
@@ -315,6 +316,7 @@ class StreamRows(BatchSource):
         prepare: Callable[[Any], Batch] | None = None,
         *,
         worth: float | None = None,
+        digest: str | None = None,
     ) -> None:
         if iter(iterable) is iterable:
             raise SettingsError(
@@ -323,8 +325,9 @@ class StreamRows(BatchSource):
             )
         self.iterable: Any = iterable
         self.prepare = prepare or as_batch
-        self.worth = worth
-        self.count = getattr(iterable, "rows", None)
+        self.worth, self.digest = worth, digest
+        self.count = _whole_or_none(iterable, "rows")
+        self.batch = _whole_or_none(iterable, "batch_rows")
         self._views: dict[tuple[int, int], Any] = {}
 
     def batches(
@@ -353,12 +356,15 @@ class StreamRows(BatchSource):
                 f"{world_size} processes need as many batches each, got a stream with "
                 "drop_last=False; make it with drop_last=True."
             )
+        if self.batch is not None:
+            self.batch = self.iterable.batch_rows * world_size
 
     @property
     def identity(self) -> dict[str, Any]:
         """Digest of what the batches depend on, where the stream knows one."""
         return {
             "fingerprint": getattr(self.iterable, "fingerprint", None),
+            "prepared": self.digest,
             "processes": os.environ.get("WORLD_SIZE"),
         }
 
@@ -402,6 +408,11 @@ def sorted_order(parts: Sequence[Tensor]) -> Tensor:
     columns = torch.cat([part.reshape(len(part), -1) for part in parts], 1)
     order = np.lexsort(columns.cpu().double().numpy().T)
     return torch.from_numpy(order).to(columns.device)
+
+
+def _whole_or_none(iterable: Any, name: str) -> int | None:
+    value = getattr(iterable, name, None)
+    return value if isinstance(value, int) else None
 
 
 def _length(iterable: Any) -> int | None:

@@ -8,7 +8,7 @@ from torch import nn
 from bnaf.flows.flow import Pull
 from bnaf.training.objectives import Objective
 
-PRECISION = 2.0  # of the entries of a matrix, per column that it mixes
+MATRIX_PRECISION = 2.0  # of the entries of a matrix, per column that it mixes
 
 
 class Prior:
@@ -40,7 +40,7 @@ class Prior:
             if parameter in known
             else Pull(
                 parameter.detach().clone(),
-                PRECISION * mixed[parameter] if parameter in mixed else 1.0,
+                MATRIX_PRECISION * mixed[parameter] if parameter in mixed else 1.0,
             )
             for parameter in parameters
         ]

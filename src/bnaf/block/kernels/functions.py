@@ -16,8 +16,8 @@ from bnaf._torch import batched, differentiable_gradient, traced
 from bnaf.block.kernels.build import available
 from bnaf.block.weights import Networks, Numbers, StackWeights
 
-RESIDUALS = {None: 0, "normal": 1, "gated": 2}
-ACTIVATIONS = {"Tanh": 0, "LeakyTanh": 1, "LeakyReLU": 2}
+_RESIDUALS = {None: 0, "normal": 1, "gated": 2}
+_ACTIVATIONS = {"Tanh": 0, "LeakyTanh": 1, "LeakyReLU": 2}
 
 
 _DTYPES = (torch.float32, torch.float64)
@@ -162,7 +162,7 @@ def _arguments(networks: Networks, gates: Tensor, weights: Sequence[Tensor]) -> 
     orders = networks.orders
     orders = gates.new_empty(0, dtype=torch.long) if orders is None else orders
     parts = [tensor.contiguous() for tensor in (*weights, gates, orders)]
-    residuals = [RESIDUALS[kind] for kind in networks.residuals]
+    residuals = [_RESIDUALS[kind] for kind in networks.residuals]
     activation = networks.activation
-    kind, leak = ACTIVATIONS[type(activation).__name__], getattr(activation, "leak", 0.0)
+    kind, leak = _ACTIVATIONS[type(activation).__name__], getattr(activation, "leak", 0.0)
     return parts, networks.blocks, residuals, kind, leak

@@ -110,6 +110,17 @@ def _flatten(facts: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def flatten_optimiser(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
     """Return the tensors an optimiser keeps, by number of the parameter and name."""
     state = optimiser.state_dict()["state"]
+    odd = {
+        name
+        for values in state.values()
+        for name, value in values.items()
+        if value is not None and not isinstance(value, Tensor)
+    }
+    if odd:
+        raise StorageError(
+            f"A checkpoint keeps tensors of the optimiser, got {', '.join(sorted(odd))} that are "
+            "none; use an optimiser of torch."
+        )
     return {
         f"{number}.{name}": value
         for number, values in state.items()

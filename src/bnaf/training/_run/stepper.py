@@ -10,6 +10,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
+from bnaf._checks import between
 from bnaf._random import mix_seed, private_draws
 from bnaf._torch import obeys_on_device, total_norm
 from bnaf.training._run.averaging import WeightAverage
@@ -53,6 +54,7 @@ class Stepper:
         chosen = [weight for weight in objective.parameters() if weight.requires_grad]
         self.optimiser = (optimiser or adam)(chosen)
         rates = [group["lr"] for group in self.optimiser.param_groups]
+        between("The rate of the optimiser", rates[0])
         self._proportions = [rate / rates[0] for rate in rates]
         self._obedient = obeys_on_device(self.optimiser)
         module: Any = _Unpacked(objective, shared=fabric.world_size > 1)
