@@ -9,7 +9,7 @@ from bnaf.block import kernels
 
 settings.register_profile("bnaf", deadline=None, max_examples=25, derandomize=True)
 settings.load_profile("bnaf")
-for name in ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS"):  # Typer colours its help where these
+for name in ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS"):  # under which Typer colours help
     os.environ.pop(name, None)
 
 
