@@ -88,6 +88,7 @@ class TrainingRun:
         self._started = self._saved = monotonic()
         self._seconds_before = self._evaluation_seconds = 0.0
         self._poll_every = 1
+        self._spent = 0.0  # share of the budget, as of the last step
         self._stopping = False
 
     def resume(self) -> None:
@@ -117,7 +118,7 @@ class TrainingRun:
         )
         for batch in batches:
             self.batch = self._prepare(batch)
-            self.stepper.take(self.batch, self._rate(), state.step)
+            self.stepper.take(self.batch, self._rate(self._spent), state.step)
             state.step += 1
             state.index += 1
             self._tend()
@@ -183,15 +184,16 @@ class TrainingRun:
             state.reason = "failed"
 
     def _end_if_spent(self) -> None:
-        if self.state.reason is None and self._share() >= 1:
+        self._spent = self._share()
+        if self.state.reason is None and self._spent >= 1:
             self.state.reason = "budget"
 
     def _share(self) -> float:
         step, epoch, seconds = self.state.moment
         return self.plan.budget.share(Moment(step, epoch, seconds + self._evaluation_seconds))
 
-    def _rate(self) -> float:
-        settings, share = self.settings, self._share()
+    def _rate(self, share: float) -> float:
+        settings = self.settings
         factor = warm_up(self.state.step, share, settings.warm_up)
         if settings.schedule == "plateau":
             return self.plateau.rate * factor
@@ -203,7 +205,7 @@ class TrainingRun:
         state.loss = self.stepper.read_loss(otherwise=state.loss)
         self.stepper.reset_loss()
         valid = None if self.plan.valid is None else self.stepper.validate(self.plan.valid)
-        rate = self._rate()
+        rate = self._rate(self._share())
         entry = Evaluation(state.step, state.epoch, state.seconds, state.loss, valid, rate)
         state.history.append(entry)
         state.evaluated = state.step
@@ -251,4 +253,6 @@ class TrainingRun:
         valid = state.history[-1].valid if state.history else None
         best = None if valid is None else state.best
         loss = self.stepper.read_loss(otherwise=state.loss)
-        self.progress.show(View(state.step, share, speed, loss, valid, best, self._rate(), left))
+        self.progress.show(
+            View(state.step, share, speed, loss, valid, best, self._rate(share), left)
+        )
