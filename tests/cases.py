@@ -53,6 +53,7 @@ BNAF_FLOWS: dict[str, Callable[..., Flow]] = {
     "deep": _bnaf(hidden_layers=8, width=2, transforms=1),
     "banded": _bnaf(width=(120, 90), transforms=2),
     "linear_context": _bnaf(context_layers=0),
+    "amortised": _bnaf(context="amortised", transforms=2),
     "paper": _paper(),
     "paper_plain_residual": _paper(residual="normal", hidden_layers=1),
     "sampling": _bnaf(direction="sampling", transforms=2),

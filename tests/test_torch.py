@@ -44,15 +44,6 @@ def test_gradients_that_come_many_at_a_time_are_noticed():
     assert seen == [False, True]
 
 
-def test_nested_tuples_are_taken_apart_and_put_together():
-    tree = (torch.ones(1), None, (torch.zeros(2), torch.zeros(3)))
-    leaves, structure = _torch.flatten(tree)
-    assert [None if leaf is None else len(leaf) for leaf in leaves] == [1, None, 2, 3]
-    again = _torch.unflatten(leaves, structure)
-    assert again[0] is tree[0]
-    assert again[2][1] is tree[2][1]
-
-
 def test_lists_of_tensors_are_moved_and_copied_at_once():
     targets, ends = [torch.zeros(2), torch.ones(1)], [torch.ones(2), torch.zeros(1)]
     _torch.lerp_all(targets, ends, 0.25)

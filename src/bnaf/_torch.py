@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.distributions import Distribution
-from torch.utils import _pytree
 
 
 def traced() -> bool:
@@ -25,16 +24,6 @@ def batched(*grads: Tensor) -> bool:
     """Tell whether gradients come many at a time, as ``is_grads_batched`` and vmap send them."""
     kinds = torch._C._functorch
     return any(kinds.is_legacy_batchedtensor(g) or kinds.is_batchedtensor(g) for g in grads)
-
-
-def flatten(tree: Any) -> tuple[list[Any], Any]:
-    """Return the leaves of nested tuples, and how they hang together."""
-    return _pytree.tree_flatten(tree)
-
-
-def unflatten(leaves: Sequence[Any], structure: Any) -> Any:
-    """Put leaves together again."""
-    return _pytree.tree_unflatten(leaves, structure)
 
 
 def lerp_all(targets: list[Tensor], ends: list[Tensor], weight: float) -> None:
@@ -99,7 +88,7 @@ def starts_processes(fabric: Any) -> bool:
 
 def differentiable_gradient(
     function: Callable[..., Sequence[Tensor]],
-    inputs: Sequence[Tensor],
+    inputs: Sequence[Tensor | None],
     needed: Sequence[bool],
     grads: Sequence[Tensor],
 ) -> list[Tensor | None]:
@@ -111,7 +100,9 @@ def differentiable_gradient(
     with torch.enable_grad():
         # aliases: inputs may depend on one another, and only the direct paths count here
         aliases = [
-            tensor.view_as(tensor) if again else tensor.detach().requires_grad_(need)
+            None
+            if tensor is None
+            else (tensor.view_as(tensor) if again else tensor.detach().requires_grad_(need))
             for tensor, need in zip(inputs, needed, strict=True)
         ]
         pairs = [
@@ -119,7 +110,8 @@ def differentiable_gradient(
             for output, grad in zip(function(*aliases), grads, strict=True)
             if output.requires_grad
         ]
-    wanted = [alias for alias, need in zip(aliases, needed, strict=True) if need]
+    chosen = zip(aliases, needed, strict=True)
+    wanted = [alias for alias, need in chosen if need and alias is not None]
     if not pairs or not wanted:
         return [None] * len(inputs)
     outputs, cotangents = zip(*pairs, strict=True)

@@ -17,14 +17,40 @@ pytestmark = pytest.mark.skipif(
 LARGE = {"transforms": 2, "width": 220}  # more weights than are trained in parts
 
 
-def results(flow, x):
+CONTEXTS = ["biases", "amortised"]
+BATCHES = {  # of rows, and of their contexts
+    "its own": ((401,), (401,)),
+    "one for all": ((401,), (1,)),
+    "one without batch": ((401,), ()),
+    "many rows each": ((3, 67), (67,)),
+    "some rows each": ((3, 67), (3, 1)),
+    "one row for all": ((1,), (67,)),
+}
+
+
+def results(flow, x, context=None):
     """Values, log-determinants and the gradients of everything."""
     x = x.clone().requires_grad_()
-    y, log_det = flow().transform.call_and_ladj(x)
-    scale = torch.linspace(1, 2, len(x), dtype=x.dtype)
-    loss = (scale * log_det).mean() + (scale.unsqueeze(1) * y.sin()).mean()
-    grads = torch.autograd.grad(loss, [x, *flow.parameters()])
+    given = [] if context is None else [context.clone().requires_grad_()]
+    y, log_det = flow(*given).transform.call_and_ladj(x)
+    scale = torch.linspace(1, 2, log_det.numel(), dtype=x.dtype).view_as(log_det)
+    loss = (scale * log_det).mean() + (scale.unsqueeze(-1) * y.sin()).mean()
+    grads = torch.autograd.grad(loss, [x, *given, *flow.parameters()])
     return [y.detach(), log_det.detach(), *grads]
+
+
+def conditional(context, batches, **settings):
+    """A conditional flow with parameters of order one, rows and contexts."""
+    flow = BNAF(3, 2, context=context, **{"width": 5, **settings}).double()
+    randomise(flow, 0.5)
+    rows, contexts = BATCHES[batches]
+    x = torch.randn(*rows, 3, dtype=torch.float64)
+    return flow, x, torch.randn(*contexts, 2, dtype=torch.float64)
+
+
+def assert_same(ours, plain, tolerance=1e-9):
+    for one, other in zip(ours, plain, strict=True):
+        assert (one - other).norm() <= tolerance * other.norm().clamp(min=1e-3)
 
 
 @pytest.mark.parametrize("rows", [1, 63, 64, 401, 1000])
@@ -38,6 +64,86 @@ def test_training_is_that_of_plain_torch(rows, settings):
         plain = results(flow, x)
     for one, other in zip(ours, plain, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-10)
+
+
+SHAPES = [
+    {},
+    {"activation": "tanh"},
+    {"activation": "leaky_relu", "permutation": "random"},
+    {"hidden_layers": 0},
+    {"hidden_layers": 3, "width": (2, 5, 3), "residual": "normal"},
+    LARGE,
+]
+
+
+@pytest.mark.parametrize("settings", SHAPES, ids=repr)
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_training_with_contexts_is_that_of_plain_torch(context, settings):
+    flow, x, given = conditional(context, "its own", **settings)
+    ours = results(flow, x, given)
+    with kernels.disabled():
+        assert_same(ours, results(flow, x, given))
+
+
+@pytest.mark.parametrize("batches", BATCHES)
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_rows_may_share_contexts_in_any_way(context, batches):
+    flow, x, given = conditional(context, batches)
+    ours = results(flow, x, given)
+    with kernels.disabled():
+        assert_same(ours, results(flow, x, given))
+
+
+def unwatched(flow, x, context):
+    """Values, log-determinants and pre-images where no gradient is kept."""
+    with torch.no_grad():
+        transform = flow(context).transform
+        y, log_det = transform.call_and_ladj(x)
+        return [y, log_det, transform.inv(y)]
+
+
+@pytest.mark.parametrize("settings", SHAPES[:-1], ids=repr)
+@pytest.mark.parametrize("batches", BATCHES)
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_scores_and_pre_images_with_contexts_are_those_of_plain_torch(context, batches, settings):
+    flow, x, given = conditional(context, batches, **settings)
+    ours = unwatched(flow, x, given)
+    with kernels.disabled():
+        plain = unwatched(flow, x, given)
+    assert_same(ours, plain, 1e-8)
+    x = x.expand_as(ours[0])
+    assert (ours[2] - x).norm() <= 1e-6 * x.norm()
+
+
+@pytest.mark.parametrize("batches", BATCHES)
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_gradients_of_samples_with_contexts_are_those_of_plain_torch(context, batches):
+    flow, z, given = conditional(context, batches)
+
+    def gradients():
+        leaf = given.clone().requires_grad_()
+        x = flow(leaf).transform.inv(z)
+        return torch.autograd.grad(x.sin().sum(), [leaf, *flow.parameters()])
+
+    ours = gradients()
+    with kernels.disabled():
+        assert_same(ours, gradients(), 1e-7)
+
+
+@pytest.mark.parametrize("check", [torch.autograd.gradcheck, torch.autograd.gradgradcheck])
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_every_gradient_with_contexts_passes_gradcheck(context, check):
+    flow, x, given = conditional(context, "its own", transforms=2, width=3, context_width=4)
+    names = [name for name, _ in flow.named_parameters()]
+
+    def evaluate(x, given, *weights):
+        state = dict(zip(names, weights, strict=True))
+        law = torch.func.functional_call(flow, state, (given,))
+        return law.transform.call_and_ladj(x)
+
+    inputs = [x[:3], given[:3], *(weight.detach() for weight in flow.parameters())]
+    inputs = [tensor.clone().requires_grad_() for tensor in inputs]
+    assert check(evaluate, inputs, fast_mode=True)
 
 
 @pytest.mark.parametrize("settings", [{}, {"activation": "tanh"}, LARGE], ids=repr)
@@ -105,14 +211,20 @@ def test_rows_of_the_wrong_width_never_reach_the_kernels(call, columns):
         function(torch.zeros(5, columns))
 
 
-def stack_arguments(dtype=torch.float64):
+def stack_arguments(dtype=torch.float64, context=None):
     """Return arguments of the kernels of a stack of three networks, and rows for it."""
-    flow = BNAF(4, transforms=3, width=5, hidden_layers=2).to(dtype)
+    settings = {} if context is None else {"context": context, "context_features": 2}
+    flow = BNAF(4, transforms=3, width=5, hidden_layers=2, **settings).to(dtype)
+    given = [] if context is None else [torch.randn(6, 2, dtype=dtype)]
     with torch.no_grad():
-        networks = flow().transform.networks
-    weights, gates, _ = networks.numbers
+        networks = flow(*given).transform.networks
+    weights, gates, contexts = networks.numbers
     parts = [*(part.detach() for part in weights), gates.detach(), networks.orders.clone()]
-    return torch.randn(6, 4, dtype=dtype), parts, list(networks.blocks), [2, 2, 2], 1, 0.01
+    if contexts is not None:
+        empty = torch.empty(0, dtype=dtype)
+        given = [empty if part is None else part.contiguous() for part in contexts]
+        given.append(torch.empty(0, dtype=torch.long))
+    return torch.randn(6, 4, dtype=dtype), parts, list(networks.blocks), [2, 2, 2], 1, 0.01, given
 
 
 def change_order(entry):
@@ -165,8 +277,8 @@ WRONG_ARGUMENTS = {
         *(x, parts, blocks, [2, 2, 3]),
         *rest,
     ),
-    "an activation unheard of": lambda *all_but: (*all_but[:4], 3, 0.01),
-    "a leak without end": lambda *all_but: (*all_but[:5], float("nan")),
+    "an activation unheard of": lambda *all_but: (*all_but[:4], 3, 0.01, []),
+    "a leak without end": lambda *all_but: (*all_but[:5], float("nan"), []),
 }
 
 
@@ -181,6 +293,46 @@ def test_kernels_refuse_whatever_does_not_fit_together(name):
     grads = arguments[0], torch.zeros(6, dtype=torch.float64)
     with pytest.raises(ValueError, match="bnaf kernels"):
         torch.ops.bnaf.backward.default([], *arguments[1:], *grads)
+
+
+def replace_context(index, function):
+    def change(contexts):
+        contexts[index] = function(contexts[index])
+        return contexts
+
+    return change
+
+
+WRONG_CONTEXTS = {
+    "a tensor too few": lambda contexts: contexts[:3],
+    "biases of fewer contexts": replace_context(0, lambda part: part[..., 1:].contiguous()),
+    "biases of fewer units": replace_context(0, lambda part: part[:, 1:].contiguous()),
+    "biases of fewer networks": replace_context(0, lambda part: part[1:]),
+    "biases of another type": replace_context(0, torch.Tensor.float),
+    "biases not contiguous": replace_context(0, lambda part: part.mT.contiguous().mT),
+    "no biases": replace_context(0, lambda part: part[..., :0]),
+    "row scales alone": replace_context(2, lambda part: part[..., :0]),
+    "column scales alone": replace_context(1, lambda part: part[..., :0]),
+    "column scales of fewer units": replace_context(2, lambda part: part[:, 1:].contiguous()),
+    "an index too short": replace_context(3, lambda part: torch.zeros(5, dtype=torch.long)),
+    "an index of another type": replace_context(3, lambda part: torch.zeros(6)),
+    "an index below": replace_context(3, lambda part: torch.full((6,), -1)),
+    "an index beyond": replace_context(3, lambda part: torch.full((6,), 6)),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_CONTEXTS)
+def test_kernels_refuse_contexts_that_do_not_fit(name):
+    x, *arguments, contexts = stack_arguments(context="amortised")
+    y, log_det, kept = torch.ops.bnaf.forward.default(x, *arguments, contexts, True)
+    contexts = WRONG_CONTEXTS[name](list(contexts))
+    for keep in (False, True):
+        with pytest.raises(ValueError, match="bnaf kernels"):
+            torch.ops.bnaf.forward.default(x, *arguments, contexts, keep)
+    with pytest.raises(ValueError, match="bnaf kernels"):
+        torch.ops.bnaf.inverse.default(x, *arguments, contexts)
+    with pytest.raises(ValueError, match="bnaf kernels"):
+        torch.ops.bnaf.backward.default(kept, *arguments, contexts, y, log_det)
 
 
 def test_the_gradient_refuses_what_no_forward_pass_kept():

@@ -52,7 +52,8 @@ def begin(case):
         settings = {"steps": 60, "batch": 64, "evaluate_every": 7, "pull": 1.0, "noise": 0.1}
         return flow, {"rows": rows[:300], "valid": rows[300:]}, settings
     if case == "given":
-        flow = bnaf.BNAF(1, 1, transforms=1, hidden_layers=1, width=4, context_width=4).double()
+        sizes = {"transforms": 1, "hidden_layers": 1, "width": 4, "context_width": 4}
+        flow = bnaf.BNAF(1, 1, **sizes, context="amortised").double()
         data = {"rows": rows[:300, 1:], "context": rows[:300, :1]}
         data["weights"] = rows[:300, 0].abs() + 0.1
         return flow, data, {"steps": 60, "schedule": "plateau", "plateau_patience": 1}

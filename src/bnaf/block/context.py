@@ -8,15 +8,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from bnaf.block.weights import Contexts, Modulation
+from bnaf.block.weights import Contexts
 from bnaf.laws.affine import bounded
 
 
 class Conditioner(nn.Module):
-    r"""Network from the context to the amortised numbers of a flow.
+    r"""Network from the context to numbers of every layer.
 
-    Per affine layer it predicts a bias and two positive vectors (De Cao et al., 2019, section
-    "Amortizing flow parameters"),
+    Per affine layer it predicts a bias, which moves the bends of the network, or, with scales, a
+    bias and two positive vectors (De Cao et al., 2019, section "Amortizing flow parameters"),
 
     .. math:: y = r \odot \bar W (c \odot x) + b
 
@@ -31,7 +31,12 @@ class Conditioner(nn.Module):
         transforms: Number of networks.
         hidden_layers: Hidden layers between context and prediction; 0 makes it one linear map.
         width: Units of each hidden layer.
+        rank: Numbers that the last hidden layer is boiled down to, of which all predictions are
+            linear functions; ``None`` for its units themselves.
+        scales: Whether scales are predicted, too.
     """
+
+    _order: Tensor
 
     def __init__(
         self,
@@ -42,21 +47,38 @@ class Conditioner(nn.Module):
         transforms: int,
         hidden_layers: int,
         width: int,
+        rank: int | None = None,
+        scales: bool = False,
     ) -> None:
         super().__init__()
-        self.transforms = transforms
-        self.sizes = []  # of bias, row scale and column scale, layer by layer
+        self.transforms, self.scales = transforms, scales
+        self.sizes = []  # of what is predicted for a network, layer by layer
         for in_block, out_block in pairwise(blocks):
-            self.sizes += [features * out_block, features * out_block, features * in_block]
+            self.sizes.append(features * out_block)
+            if scales:
+                self.sizes += [features * out_block, features * in_block]
         modules: list[nn.Module] = []
         inputs = context_features
         for _ in range(hidden_layers):
             modules += [nn.Linear(inputs, width), nn.SiLU()]
             inputs = width
+        if hidden_layers and rank is not None:
+            modules.append(nn.Linear(inputs, rank))
+            inputs = rank
         self.prediction_count = transforms * sum(self.sizes)
         self.hidden = nn.Sequential(*modules)
         self.prediction = nn.Linear(inputs, self.prediction_count)
+        self.register_buffer("_order", self._kinds_apart(), persistent=False)
         self.draw()
+
+    @property
+    def _kinds(self) -> int:
+        return 3 if self.scales else 1
+
+    def _kinds_apart(self) -> Tensor:
+        """Return the order of predictions in which all biases come first, then row scales."""
+        kinds = [torch.full((size,), i % self._kinds) for i, size in enumerate(self.sizes)]
+        return torch.cat(kinds).repeat(self.transforms).argsort(stable=True)
 
     @torch.no_grad()
     def draw(self) -> None:
@@ -66,35 +88,29 @@ class Conditioner(nn.Module):
                 module.reset_parameters()
         nn.init.normal_(self.prediction.weight, std=0.1 / math.sqrt(self.prediction.in_features))
         biases = self.prediction.bias.view(self.transforms, -1).split(self.sizes, 1)
-        for index, bias in enumerate(biases):
-            bound = 0.0 if index % 3 else 1 / math.sqrt(bias.shape[1])  # scales start at one
+        for index, bias in enumerate(biases):  # scales start at one
+            bound = 0.0 if index % self._kinds else 1 / math.sqrt(bias.shape[1])
             bias.uniform_(-bound, bound)
 
     @torch.no_grad()
     def spread_biases(self) -> None:
         """Draw the biases predicted for a context of zero from a standard normal law."""
-        for bias in self._biases():
+        pieces = self.prediction.bias.view(self.transforms, -1).split(self.sizes, 1)
+        for bias in pieces[:: self._kinds]:
             bias.normal_()
 
-    def _biases(self) -> Sequence[Tensor]:
-        """Return what is predicted, but for the context, for the bias of each layer."""
-        pieces: Sequence[Tensor] = self.prediction.bias.view(self.transforms, -1).split(
-            self.sizes, 1
-        )
-        return pieces[::3]
-
     def forward(self, context: Float[Tensor, "*batch context_features"]) -> Contexts:
-        """Return, for each network, what the context does to its layers."""
-        rows = self.prediction(self.hidden(context)).reshape(-1, self.prediction_count).t()
-        modulations = []
-        for part in rows.chunk(self.transforms):
-            pieces = part.split(self.sizes)
-            modulations.append(
-                tuple(
-                    Modulation(bias, bounded(row_scale).exp(), bounded(column_scale).exp())
-                    for bias, row_scale, column_scale in zip(
-                        pieces[0::3], pieces[1::3], pieces[2::3], strict=True
-                    )
-                )
-            )
-        return tuple(modulations)
+        """Return what each context does to the layers of every network."""
+        code = self.hidden(context).reshape(-1, self.prediction.in_features)
+        weight: Tensor = self.prediction.weight
+        bias: Tensor = self.prediction.bias
+        if self.scales:
+            weight, bias = weight[self._order], bias[self._order]
+        predicted = torch.addmm(bias.unsqueeze(1), weight, code.t())
+        if not self.scales:
+            return Contexts(predicted.unflatten(0, (self.transforms, -1)))
+        units = self.transforms * sum(self.sizes[:: self._kinds])
+        biases, log_scales = predicted[:units], predicted[units:]
+        scales = bounded(log_scales).exp()
+        parts = biases, scales[:units], scales[units:]
+        return Contexts(*(part.unflatten(0, (self.transforms, -1)) for part in parts))

@@ -44,9 +44,18 @@ def propagate(
     networks: Networks, x: Float[Tensor, "rows features"]
 ) -> tuple[Float[Tensor, "rows features"], Float[Tensor, " rows"]]:
     """Return the outputs of networks and their log-determinants, with gradients."""
-    if _by_kernel(networks, x):
-        return kernels.propagate(_propagate_plainly, networks, x)
-    return _propagate_plainly(networks, x)
+    if not _by_kernel(networks, x):
+        return _propagate_plainly(networks, x)
+    if is_watched(networks, x):
+        return kernels.propagate(_propagate_plainly, networks.spread(), x)
+    return kernels.score(networks, x)
+
+
+def is_watched(networks: Networks, rows: Tensor) -> bool:
+    """Tell whether a gradient may be asked of rows that pass through networks."""
+    return torch.is_grad_enabled() and any(
+        leaf is not None and leaf.requires_grad for leaf in (rows, *networks.numbers.leaves)
+    )
 
 
 @torch.no_grad()
@@ -85,11 +94,12 @@ def invert(
 
 
 def _by_kernel(networks: Networks, rows: Tensor) -> bool:
-    """Tell whether the kernels can do it: they know no context, and slopes are not rescaled."""
+    """Tell whether the kernels can do it: they do not rescale slopes."""
     deep = len(networks.blocks) > propagation.RESCALE_EVERY
-    if deep or networks.numbers.contexts is not None or not rows.numel():
+    if deep or not rows.numel():
         return False
-    return kernels.serve(rows, networks.like)
+    contexts = networks.numbers.contexts
+    return kernels.serve(rows, networks.like, *(() if contexts is None else contexts[:1]))
 
 
 def _propagate_plainly(networks: Networks, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -6,10 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bnaf._torch import flatten, unflatten
 from bnaf.block import engine
 from bnaf.block.inverse import solve_transposed
-from bnaf.block.weights import Networks
+from bnaf.block.weights import Networks, Numbers
 from bnaf.errors import InversionError
 
 
@@ -17,16 +16,8 @@ def invert_with_gradient(
     networks: Networks, y: Tensor, *, ladj: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return what :func:`bnaf.block.engine.invert` does for one network, with gradients."""
-    leaves, structure = flatten(networks.numbers)
-    return _Inverse.apply(networks, structure, ladj, y, *leaves)  # type: ignore[no-any-return, no-untyped-call]
-
-
-def is_watched(networks: Networks, rows: Tensor) -> bool:
-    """Tell whether a gradient may be asked of rows that pass through networks."""
-    leaves, _ = flatten(networks.numbers)
-    return torch.is_grad_enabled() and any(
-        leaf.requires_grad for leaf in (rows, *leaves) if leaf is not None
-    )
+    networks = networks.spread()
+    return _Inverse.apply(networks, ladj, y, *networks.numbers.leaves)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _Inverse(torch.autograd.Function):
@@ -39,22 +30,16 @@ class _Inverse(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        networks: Networks,
-        structure: Any,
-        ladj: bool,
-        y: Tensor,
-        *leaves: Tensor | None,
+        ctx: Any, networks: Networks, ladj: bool, y: Tensor, *leaves: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        networks = networks.replace(unflatten(leaves, structure))
+        networks = networks.replace(Numbers.of(leaves))
         x, log_det, inside = engine.invert(networks, y)
-        ctx.networks, ctx.structure, ctx.ladj = networks, structure, ladj
-        ctx.empty = [leaf is None for leaf in leaves]
-        ctx.save_for_backward(x, inside, *(leaf for leaf in leaves if leaf is not None))
+        ctx.networks, ctx.ladj = networks, ladj
+        ctx.save_for_backward(x, inside, *leaves)
         ctx.mark_non_differentiable(inside)
         ctx.again = None
         if ladj:
-            ctx.again = _Again(ctx, x, [leaf for leaf in leaves if leaf is not None])
+            ctx.again = _Again(networks, x, leaves)
             log_det = ctx.again.log_det.detach()
         return x, log_det, inside
 
@@ -65,8 +50,8 @@ class _Inverse(torch.autograd.Function):
                 "Numerical inverses can be differentiated once; drop create_graph=True, or use "
                 'direction="sampling", whose samples are closed-form.'
             )
-        x, inside, *tensors = ctx.saved_tensors
-        again = ctx.again or _Again(ctx, x, tensors)
+        x, inside, *leaves = ctx.saved_tensors
+        again = ctx.again or _Again(ctx.networks, x, leaves)
         grad_x, grad_log_det = grad_x * inside.unsqueeze(1), grad_log_det * inside
         if ctx.ladj:
             (through,) = torch.autograd.grad(
@@ -77,24 +62,19 @@ class _Inverse(torch.autograd.Function):
         outputs, cotangents = [again.y], [-w]
         if ctx.ladj:
             outputs, cotangents = [again.y, again.log_det], [-w, grad_log_det]
+        wanted = [leaf for leaf in again.leaves if leaf is not None]
         grads = iter(
-            torch.autograd.grad(
-                outputs, again.tensors, cotangents, retain_graph=True, allow_unused=True
-            )
+            torch.autograd.grad(outputs, wanted, cotangents, retain_graph=True, allow_unused=True)
         )
-        return None, None, None, w, *(None if empty else next(grads) for empty in ctx.empty)
+        return None, None, w, *(None if leaf is None else next(grads) for leaf in again.leaves)
 
 
 class _Again:
     """The forward pass at the pre-images, with a graph of its own."""
 
-    def __init__(self, ctx: Any, x: Tensor, tensors: Sequence[Tensor]) -> None:
-        self.tensors = [
-            tensor.detach().requires_grad_(tensor.is_floating_point()) for tensor in tensors
-        ]
-        filled = iter(self.tensors)
-        leaves = [None if empty else next(filled) for empty in ctx.empty]
-        self.networks = ctx.networks.replace(unflatten(leaves, ctx.structure))
+    def __init__(self, networks: Networks, x: Tensor, leaves: Sequence[Tensor | None]) -> None:
+        self.leaves = [None if leaf is None else leaf.detach().requires_grad_() for leaf in leaves]
+        self.networks = networks.replace(Numbers.of(self.leaves))
         self.x = x.detach().requires_grad_()
         with torch.enable_grad():
             self.y, self.log_det = engine.propagate(self.networks, self.x)

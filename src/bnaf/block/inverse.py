@@ -121,19 +121,23 @@ class Sweep:
         size = self.blocks[layer].shape[1]
         return slice(feature * size, (feature + 1) * size)
 
+    def scales(self, layer: int) -> tuple[Tensor | None, Tensor | None]:
+        """Return the row and column scales of a layer, where contexts give it some."""
+        return (None, None) if self.context is None else self.context[layer][1:]
+
     def feature(self, feature: int) -> FeatureNetwork:
         """Return the network of one feature, those before it being settled."""
         known, row_scales, column_scales = [], [], []
         for layer, matrix in enumerate(self.matrices):
             rows, start = self.rows(layer, feature), self.columns(layer, feature).start
             before = self.inputs[layer][:start]
-            if self.context is not None:
-                part = self.context[layer]
-                row_scales.append(part.row_scale[rows])
-                column_scales.append(part.column_scale[self.columns(layer, feature)])
-                before = before * part.column_scale[:start]
+            row_scale, column_scale = self.scales(layer)
+            if column_scale is not None:
+                column_scales.append(column_scale[self.columns(layer, feature)])
+                before = before * column_scale[:start]
             total = matrix[rows, :start] @ before
-            if self.context is not None:
+            if row_scale is not None:
+                row_scales.append(row_scale[rows])
                 total = total * row_scales[-1]
             known.append(total + self.biases[layer][rows])
         return FeatureNetwork(
@@ -157,9 +161,9 @@ class Sweep:
             self.inputs[layer] = x
             if layer == len(self.matrices) - 1:
                 break
-            part = self.context[layer] if self.context is not None else None
-            h = matrix @ (x if part is None else x * part.column_scale)
-            h = (h if part is None else h * part.row_scale) + self.biases[layer]
+            row_scale, column_scale = self.scales(layer)
+            h = matrix @ (x if column_scale is None else x * column_scale)
+            h = (h if row_scale is None else h * row_scale) + self.biases[layer]
             x, log_slope = self.activation(h)
             slopes.append(log_slope.exp())
         return slopes
@@ -167,22 +171,22 @@ class Sweep:
     def pull_back(self, layer: int, feature: int, grad: Tensor) -> Tensor:
         """Return the cotangent of a feature's own inputs to a layer, given that of its outputs."""
         block = self.blocks[layer][feature]
-        if self.context is None:
+        row_scale, column_scale = self.scales(layer)
+        if row_scale is None or column_scale is None:
             return block.t() @ grad
-        part = self.context[layer]
-        grad = block.t() @ (grad * part.row_scale[self.rows(layer, feature)])
-        return grad * part.column_scale[self.columns(layer, feature)]
+        grad = block.t() @ (grad * row_scale[self.rows(layer, feature)])
+        return grad * column_scale[self.columns(layer, feature)]
 
     def send_down(self, layer: int, feature: int, grad: Tensor, arrived: Tensor) -> None:
         """Add the cotangents that a feature sends to those before it, through one layer."""
         rows, start = self.rows(layer, feature), self.columns(layer, feature).start
         matrix = self.matrices[layer][rows, :start]
-        if self.context is None:
+        row_scale, column_scale = self.scales(layer)
+        if row_scale is None or column_scale is None:
             arrived[:start].addmm_(matrix.t(), grad)
         else:
-            part = self.context[layer]
-            sent = matrix.t() @ (grad * part.row_scale[rows])
-            arrived[:start] += sent * part.column_scale[:start]
+            sent = matrix.t() @ (grad * row_scale[rows])
+            arrived[:start] += sent * column_scale[:start]
 
 
 @torch.no_grad()
@@ -190,12 +194,11 @@ def solve(
     networks: Networks, y: Float[Tensor, "features rows"]
 ) -> tuple[Float[Tensor, "features rows"], Bool[Tensor, " rows"]]:
     """Return pre-images under a stack of networks, and which rows have one."""
-    weights, _, contexts = networks.numbers
+    weights, contexts = networks.numbers.weights, networks.modulations()
     inside = y.isfinite().all(0)
     for index, network in reversed([*enumerate(weights.networks(networks.blocks))]):
-        context = None if contexts is None else contexts[index]
         y, found = solve_network(
-            network, networks.activation, y, networks.residual(index), context
+            network, networks.activation, y, networks.residual(index), contexts[index]
         )
         inside = inside & found
         if index and networks.orders is not None:
@@ -242,8 +245,7 @@ def solve_transposed(
     units of those before it, and w follows from what has arrived: one backward pass in all.
     """
     (weights,) = networks.numbers.weights.networks(networks.blocks)
-    contexts, residual = networks.numbers.contexts, networks.residual(0)
-    context = None if contexts is None else contexts[0]
+    (context,), residual = networks.modulations(), networks.residual(0)
     sweep = Sweep(weights, networks.activation, residual, context, x.shape[1])
     slopes = sweep.fill(x)
     arrived = [torch.zeros_like(inputs) for inputs in sweep.inputs]

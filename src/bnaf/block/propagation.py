@@ -95,18 +95,19 @@ def propagate_network(
             if index % RESCALE_EVERY == 0:
                 largest = slope.detach().amax(1, keepdim=True).clamp(min=smallest)
                 slope, log_slope = slope / largest, log_slope + largest.squeeze(1).log()
-        if context is not None:
-            modulation = context[index]
-            x = x * modulation.column_scale
-            slope = slope * modulation.column_scale.unflatten(0, (features, -1))
+        bias, row_scale, column_scale = (
+            (layer.bias, None, None) if context is None else context[index]
+        )
+        if column_scale is not None:
+            x = x * column_scale
+            slope = slope * column_scale.unflatten(0, (features, -1))
         h = multiply(layer.matrix, x, features)
         if index:
             slope = layer.averages @ slope
-        if context is not None:
-            h = h * modulation.row_scale + modulation.bias
-            slope = slope * modulation.row_scale.unflatten(0, (features, -1))
-        else:
-            h = h + layer.bias
+        if row_scale is not None:
+            h = h * row_scale
+            slope = slope * row_scale.unflatten(0, (features, -1))
+        h = h + bias
     log_slope = log_slope + slope.squeeze(1).clamp(min=smallest).log()
     return h, log_slope.expand(features, rows)
 
@@ -115,13 +116,13 @@ def propagate(
     networks: Networks, x: Float[Tensor, "features rows"]
 ) -> tuple[Float[Tensor, "features rows"], Float[Tensor, " rows"]]:
     """Return the outputs of a stack of networks, and its log-determinants."""
-    weights, gates, contexts = networks.numbers
+    weights, gates, _ = networks.numbers
+    contexts = networks.modulations()
     log_det = x.new_zeros(())
     for index, network in enumerate(weights.networks(networks.blocks)):
         if index and networks.orders is not None:
             x = reorder(x, networks.orders[index - 1])
-        context = None if contexts is None else contexts[index]
-        y, log_slope = propagate_network(network, networks.activation, x, context)
+        y, log_slope = propagate_network(network, networks.activation, x, contexts[index])
         if networks.residuals[index] == "gated":
             assert gates is not None
             gate = gates[index]

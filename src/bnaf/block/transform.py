@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bnaf._torch import transformed
 from bnaf.block import engine
-from bnaf.block.implicit import invert_with_gradient, is_watched
+from bnaf.block.implicit import invert_with_gradient
 from bnaf.block.weights import Networks
 from bnaf.errors import InversionError
 from bnaf.laws.transforms import Passage, Points, RowTransform
@@ -24,7 +24,7 @@ class NetworkTransform(RowTransform):
 
     def __init__(self, networks: Networks, context_batch: Sequence[int] = ()) -> None:
         super().__init__(networks.features, networks.like)
-        self.networks, self.context_batch = networks, torch.Size(context_batch)
+        self.networks, self.context_batch = networks.fold(), torch.Size(context_batch)
 
     @property
     def onto(self) -> bool:
@@ -49,7 +49,7 @@ class NetworkTransform(RowTransform):
                 'not by torch.func or forward mode; direction="sampling" has closed-form samples.'
             )
         rows, batch, networks = self._lay_out(y)
-        if is_watched(networks, rows):
+        if engine.is_watched(networks, rows):
             x, log_det, inside = self._invert_rows(networks, rows, ladj=ladj)
         else:
             x, log_det, inside = engine.invert(networks, rows, ladj=ladj)
@@ -68,7 +68,7 @@ class NetworkTransform(RowTransform):
             return rows, batch, self.networks
         index = torch.arange(self.context_batch.numel(), device=x.device)
         index = index.view(self.context_batch).expand(batch).flatten()
-        return rows, batch, self.networks.pick(index)
+        return rows, batch, self.networks._replace(lines=index)
 
 
 class BlockTransform(NetworkTransform):

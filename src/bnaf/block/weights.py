@@ -1,10 +1,11 @@
 """Normalised weights, ready to multiply, and all that a stack of networks computes with."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -62,15 +63,72 @@ def split_layers(
 
 
 class Modulation(NamedTuple):
-    """What a context does to one layer: ``y = row_scale * W (column_scale * x) + bias``."""
+    """What contexts do to one layer: ``y = row_scale * W (column_scale * x) + bias``."""
 
-    bias: Float[Tensor, "out_units _"]
-    row_scale: Float[Tensor, "out_units _"]
-    column_scale: Float[Tensor, "in_units _"]
+    bias: Float[Tensor, "out_units contexts"]
+    row_scale: Float[Tensor, "out_units contexts"] | None = None
+    column_scale: Float[Tensor, "in_units contexts"] | None = None
 
 
-Contexts = tuple[tuple[Modulation, ...], ...]
-"""Per network, what a context does to each layer: for each row, or for all."""
+class Contexts(NamedTuple):
+    """What contexts do to every layer of every network, layer after layer.
+
+    There are scales for rows and columns, or for neither.
+    """
+
+    biases: Float[Tensor, "transforms units contexts"]
+    row_scales: Float[Tensor, "transforms units contexts"] | None = None
+    column_scales: Float[Tensor, "transforms in_units contexts"] | None = None
+
+    def change(self, function: Callable[[Tensor], Tensor]) -> "Contexts":
+        """Return them with a function applied to each tensor."""
+        biases, row_scales, column_scales = self
+        return Contexts(
+            function(biases),
+            None if row_scales is None else function(row_scales),
+            None if column_scales is None else function(column_scales),
+        )
+
+    def networks(self, blocks: Sequence[int], features: int) -> list[tuple[Modulation, ...]]:
+        """Return what they do to the layers of each network."""
+        pairs = list(pairwise(blocks))
+        outputs = [features * out_block for _, out_block in pairs]
+        inputs = [features * in_block for in_block, _ in pairs]
+        biases = self.biases.split(outputs, 1)
+        if self.row_scales is None or self.column_scales is None:
+            layers = [list(map(Modulation, bias)) for bias in biases]
+        else:
+            rows, columns = self.row_scales.split(outputs, 1), self.column_scales.split(inputs, 1)
+            layers = [
+                list(map(Modulation, *parts)) for parts in zip(biases, rows, columns, strict=True)
+            ]
+        return list(zip(*layers, strict=True))
+
+    def fold_into(self, weights: StackWeights, blocks: Sequence[int]) -> StackWeights:
+        """Return the weights of networks that have the one context there is."""
+        matrices, _, averages, log_slope = weights
+        biases, rows, columns = self.change(lambda part: part.squeeze(2))
+        if rows is None or columns is None:
+            return weights._replace(biases=biases)
+        transforms, features = log_slope.shape
+        pairs = list(pairwise(blocks))
+        scaled: list[list[Tensor]] = [[], []]
+        pieces = zip(
+            pairs,
+            matrices.split([features**2 * i * o for i, o in pairs], 1),
+            averages.split([features * i * o for i, o in pairs], 1),
+            rows.split([features * o for _, o in pairs], 1),
+            columns.split([features * i for i, _ in pairs], 1),
+            strict=True,
+        )
+        for (in_block, out_block), matrix, average, row, column in pieces:
+            full = matrix.view(transforms, features * out_block, features * in_block)
+            scaled[0].append((row.unsqueeze(2) * full * column.unsqueeze(1)).flatten(1))
+            small = average.view(transforms, features, out_block, in_block)
+            row = row.view(transforms, features, out_block, 1)
+            column = column.view(transforms, features, 1, in_block)
+            scaled[1].append((row * small * column).flatten(1))
+        return StackWeights(torch.cat(scaled[0], 1), biases, torch.cat(scaled[1], 1), log_slope)
 
 
 class Residual(NamedTuple):
@@ -88,6 +146,17 @@ class Numbers(NamedTuple):
     """Of the gated residuals, which come first."""
     contexts: Contexts | None = None
 
+    @property
+    def leaves(self) -> tuple[Tensor | None, ...]:
+        """All of them in a row, ``None`` where there is none."""
+        return (*self.weights, self.gates, *(self.contexts or (None, None, None)))
+
+    @classmethod
+    def of(cls, leaves: Sequence[Any]) -> "Numbers":
+        """Return the numbers with these leaves."""
+        contexts = None if leaves[5] is None else Contexts(*leaves[5:])
+        return cls(StackWeights(*leaves[:4]), leaves[4], contexts)
+
 
 class Networks(NamedTuple):
     r"""Increasing autoregressive networks, each with an optional residual, one after another.
@@ -102,6 +171,7 @@ class Networks(NamedTuple):
         residuals: Per network "gated", "normal" (f(x) + x) or ``None``.
         orders: Order of the features before each network but the first; ``None`` for no change.
         numbers: Weights, gates and contexts.
+        lines: Which context each row has, where they are not as many, in the same order.
     """
 
     blocks: tuple[int, ...]
@@ -109,6 +179,7 @@ class Networks(NamedTuple):
     residuals: tuple[str | None, ...]
     orders: Int[Tensor, "_ features"] | None
     numbers: Numbers
+    lines: Int[Tensor, " rows"] | None = None
 
     @property
     def features(self) -> int:
@@ -132,7 +203,7 @@ class Networks(NamedTuple):
         numbers = Numbers(
             StackWeights(*(tensor[index : index + 1] for tensor in weights)),
             gates[index : index + 1] if gates is not None and gated else None,
-            None if contexts is None else contexts[index : index + 1],
+            None if contexts is None else contexts.change(lambda part: part[index : index + 1]),
         )
         return self._replace(residuals=(self.residuals[index],), orders=None, numbers=numbers)
 
@@ -140,16 +211,38 @@ class Networks(NamedTuple):
         """Return the same networks with other tensors."""
         return self._replace(numbers=numbers)
 
-    def pick(self, rows: Tensor | slice) -> "Networks":
-        """Return the networks with the contexts of some rows; one context serves all."""
+    def pick(self, rows: slice) -> "Networks":
+        """Return the networks of some rows."""
         contexts = self.numbers.contexts
-        if contexts is None or contexts[0][0].bias.shape[1] == 1:
+        if contexts is None:
             return self
-        picked = tuple(
-            tuple(Modulation(*(part[:, rows] for part in layer)) for layer in network)
-            for network in contexts
-        )
-        return self.replace(self.numbers._replace(contexts=picked))
+        if self.lines is not None:
+            return self._replace(lines=self.lines[rows])
+        contexts = contexts.change(lambda part: part[:, :, rows])
+        return self.replace(self.numbers._replace(contexts=contexts))
+
+    def spread(self) -> "Networks":
+        """Return the networks with as many contexts as rows."""
+        contexts, lines = self.numbers.contexts, self.lines
+        if contexts is None or lines is None:
+            return self
+        contexts = contexts.change(lambda part: part.index_select(2, lines))
+        return self._replace(numbers=self.numbers._replace(contexts=contexts), lines=None)
+
+    def fold(self) -> "Networks":
+        """Return the same without contexts where there is but one."""
+        weights, gates, contexts = self.numbers
+        if contexts is None or contexts.biases.shape[2] != 1:
+            return self
+        numbers = Numbers(contexts.fold_into(weights, self.blocks), gates)
+        return self._replace(numbers=numbers, lines=None)
+
+    def modulations(self) -> Sequence[tuple[Modulation, ...] | None]:
+        """Return, for each network, what contexts do to its layers."""
+        contexts = self.spread().numbers.contexts
+        if contexts is None:
+            return [None] * len(self.residuals)
+        return contexts.networks(self.blocks, self.features)
 
     def residual(self, index: int) -> Residual:
         """Return the shares of a network and of the identity."""

@@ -22,6 +22,7 @@ START_GAIN = -1.0  # log-gains of a flow that starts smoothly
 RESIDUALS = ("gated", "normal", None)
 PERMUTATIONS = ("reverse", "random", None)
 INITS = ("published", "normal")
+CONTEXTS = ("biases", "amortised")
 FULL_WIDTH, LEAST_WIDTH = 20, 5
 PLAIN_FEATURES, WIDTH_TIMES_FEATURES = 16, 250  # columns of full width; more share so many units
 WEIGHT_PRECISION = 2.0  # of the prior of a raw weight, per feature
@@ -50,8 +51,11 @@ class BNAF(Flow):
         last_residual: Whether the last transform has the residual too.
         bounded_gate: Whether the gates are bounded, and start at 0 rather than at a normal draw.
         leak: Slope of the leaky activations where they saturate.
+        context: What a context predicts of every layer: its "biases", or, "amortised" as in the
+            paper, a bias and two scales.
         context_layers: Hidden layers of the context network; 0 makes it one linear map.
         context_width: Units of each of them.
+        context_rank: Numbers that they are boiled down to before biases are predicted.
         init: Raw weights "published" as in the authors' code or "normal" as in the paper's
             appendix.
 
@@ -80,8 +84,10 @@ class BNAF(Flow):
         last_residual: bool = True,
         bounded_gate: bool = True,
         leak: float = 0.01,
+        context: str = "biases",
         context_layers: int = 1,
         context_width: int = 64,
+        context_rank: int = 16,
         init: str = "published",
     ) -> None:
         super().__init__(features, context_features, direction)
@@ -90,8 +96,10 @@ class BNAF(Flow):
         one_of("residual", residual, RESIDUALS)
         one_of("permutation", permutation, PERMUTATIONS)
         one_of("init", init, INITS)
+        one_of("context", context, CONTEXTS)
         context_layers = whole("context_layers", context_layers, least=0)
         context_width = whole("context_width", context_width)
+        context_rank = whole("context_rank", context_rank)
         self.residuals = (residual,) * (transforms - 1) + (residual if last_residual else None,)
         self.permutation, self.bounded_gate = permutation, bounded_gate
         self.activation = activation_named(activation, leak)
@@ -117,6 +125,8 @@ class BNAF(Flow):
                 transforms=transforms,
                 hidden_layers=context_layers,
                 width=context_width,
+                rank=context_rank if context == "biases" else None,
+                scales=context == "amortised",
             )
 
     @classmethod
@@ -164,6 +174,7 @@ class BNAF(Flow):
             direction=direction,
             last_residual=False,
             bounded_gate=False,
+            context="amortised",
             context_layers=0,
             init=init,
         )
@@ -231,6 +242,11 @@ class BNAF(Flow):
             width = max(LEAST_WIDTH, width // 2)
         transforms, hidden_layers = (2, 1) if small else (3, 2)
         return {"transforms": transforms, "hidden_layers": hidden_layers, "width": width}
+
+    @classmethod
+    def settings_of(cls, recorded: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings of a flow in a file; older ones know amortised contexts alone."""
+        return {"context": "amortised", **recorded}
 
     @torch.no_grad()
     def start_smoothly(self) -> None:

@@ -3,7 +3,7 @@
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, ClassVar, NamedTuple
 
@@ -108,6 +108,11 @@ class Flow(nn.Module, ABC):
             small: Whether its rows are few.
         """
         return {}
+
+    @classmethod
+    def settings_of(cls, recorded: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings of a flow in a file, with those that came after it was written."""
+        return dict(recorded)
 
     def start_smoothly(self) -> None:
         """Start as a smooth density of rows that are white, where the flow knows how."""

@@ -169,7 +169,9 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor], str]:
             header = _read_header(metadata, path.name)
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
             shapes = {name: tuple(part.get_shape()) for name, part in slices.items()}
-            plan = plan_flow(flow_named(header["flow"]), header["settings"], shapes, path.name)
+            kind = flow_named(header["flow"])
+            header["settings"] = kind.settings_of(header["settings"])
+            plan = plan_flow(kind, header["settings"], shapes, path.name)
             check_tensors(plan, shapes, path.name)
             tensors = {name: file.get_tensor(name) for name in shapes}
     except StorageError:

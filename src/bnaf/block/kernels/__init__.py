@@ -3,8 +3,7 @@
 The kernels are C++ beside this file. Nothing is compiled unasked: :func:`build`, or
 ``python -m bnaf.block.kernels``, compiles them once per machine and version of torch (under a
 minute) and keeps the library in the user's cache, where every later process finds it. Without it,
-on other
-devices, with a context, with more than four hidden layers, for second derivatives, and under
+on other devices, with more than four hidden layers, for second derivatives, and under
 torch.compile and torch.func, the flow runs as plain torch. Large buffers are kept for the next
 call, up to half a gigabyte in all.
 
@@ -14,7 +13,7 @@ compiler calls it (``x86-64-v3``), in place of the one at hand; ``BNAF_CXXFLAGS`
 """
 
 from bnaf.block.kernels.build import BuildError, available, build, library_path
-from bnaf.block.kernels.functions import disabled, invert, normalise, propagate, serve
+from bnaf.block.kernels.functions import disabled, invert, normalise, propagate, score, serve
 
 __all__ = [
     "BuildError",
@@ -25,5 +24,6 @@ __all__ = [
     "library_path",
     "normalise",
     "propagate",
+    "score",
     "serve",
 ]

@@ -117,10 +117,39 @@ inline Layout check_stack(const Tensor& rows, const Tensors& parts, at::IntArray
   return layout;
 }
 
+// Contexts, if any: biases, row scales, column scales, and which of them each row has. Those of a
+// training pass have no index: each row has its own.
+inline void check_contexts(const Layout& layout, const Tensors& contexts, const Tensor& rows,
+                           bool training) {
+  if (contexts.empty()) return;
+  TORCH_CHECK_VALUE(contexts.size() == 4 && contexts[0].defined() && contexts[0].dim() == 3 &&
+                        contexts[1].defined() && contexts[2].defined() && contexts[3].defined(),
+                    "bnaf kernels: expected biases, row scales, column scales and index of contexts");
+  const at::ScalarType kind = rows.scalar_type();
+  const int64_t count = contexts[0].size(2), scaled = contexts[1].numel() + contexts[2].numel();
+  check_tensor("context biases", contexts[0], kind, {layout.transforms, layout.rows, count});
+  if (scaled) {
+    check_tensor("row scales", contexts[1], kind, {layout.transforms, layout.rows, count});
+    check_tensor("column scales", contexts[2], kind, {layout.transforms, layout.columns, count});
+  }
+  const Tensor& index = contexts[3];
+  if (training || index.numel() == 0) {
+    TORCH_CHECK_VALUE(count == rows.size(0) && index.numel() == 0,
+                      "bnaf kernels: expected one context for each row, got ", count);
+    return;
+  }
+  check_tensor("context index", index, at::kLong, {rows.size(0)});
+  const int64_t* entries = index.const_data_ptr<int64_t>();
+  for (int64_t row = 0; row < index.numel(); ++row) {
+    TORCH_CHECK_VALUE(entries[row] >= 0 && entries[row] < count, "bnaf kernels: no context ",
+                      entries[row], " among ", count);
+  }
+}
+
 // What a forward pass kept for its gradient, part of the batch by part.
-inline void check_kept(const Layout& layout, const Tensors& kept, const Tensor& grad_y,
-                       const Tensor& grad_log_det) {
-  const int64_t rows = grad_y.size(0), each = 3 + 2 * layout.last();
+inline void check_kept(const Layout& layout, const Tensors& kept, bool scales,
+                       const Tensor& grad_y, const Tensor& grad_log_det) {
+  const int64_t rows = grad_y.size(0), slopes = 3 + 2 * layout.last(), each = slopes + scales;
   const int64_t parts = static_cast<int64_t>(kept.size()) / each;
   const at::ScalarType kind = grad_y.scalar_type();
   check_tensor("gradient", grad_log_det, kind, {rows});
@@ -131,6 +160,7 @@ inline void check_kept(const Layout& layout, const Tensors& kept, const Tensor& 
     for (int64_t index = 0; index < each; ++index) {
       int64_t units = layout.features;  // inputs, outputs and log-slopes
       if (index >= 3) units = layout.layers[(index - 3) / 2 + (index - 3) % 2].rows();
+      if (index == slopes) units = layout.layers[0].rows();
       check_tensor("kept", kept[part * each + index], kind, {layout.transforms, units, count});
     }
   }

@@ -7,6 +7,7 @@ Each hand-written gradient can be taken once. Where it is itself to be different
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from bnaf._torch import batched, differentiable_gradient, traced
 from bnaf.block.kernels.build import available
-from bnaf.block.weights import Networks, Numbers, StackWeights
+from bnaf.block.weights import Networks, Numbers
 
 _RESIDUALS = {None: 0, "normal": 1, "gated": 2}
 _ACTIVATIONS = {"Tanh": 0, "LeakyTanh": 1, "LeakyReLU": 2}
@@ -94,75 +95,77 @@ class _Normalisation(torch.autograd.Function):
 def propagate(
     plain: Callable[[Networks, Tensor], Sequence[Tensor]], networks: Networks, x: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the outputs of a stack of networks and its log-determinants.
+    """Return the outputs of a stack of networks and its log-determinants, with gradients.
 
     Args:
         plain: The same as a differentiable function.
-        networks: What is computed; without contexts.
+        networks: What is computed; each row has a context of its own, if any.
         x: Rows.
     """
-    weights, gates, _ = networks.numbers
-    gates = x.new_empty(0) if gates is None else gates
     # here, not within the function: its own gradient must reach the rows that were given
-    inputs = (x.contiguous(), gates, *weights)
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
-        return _Propagation.apply(plain, networks, *inputs)  # type: ignore[no-any-return, no-untyped-call]
-    arguments = _arguments(networks, gates, weights)
-    y, log_det, _ = torch.ops.bnaf.forward.default(inputs[0], *arguments, False)
+    return _Propagation.apply(plain, networks, x.contiguous(), *networks.numbers.leaves)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def score(networks: Networks, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the outputs of a stack of networks and its log-determinants, without gradients."""
+    y, log_det, _ = torch.ops.bnaf.forward.default(x.contiguous(), *_arguments(networks), False)
     return y, log_det
 
 
 class _Propagation(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, plain: Any, networks: Networks, *inputs: Tensor) -> Any:
-        x, gates, *weights = inputs
-        arguments = _arguments(networks, gates, weights)
-        y, log_det, kept = torch.ops.bnaf.forward.default(x, *arguments, True)
-        ctx.plain, ctx.networks = plain, networks
-        ctx.save_for_backward(x, gates, *weights, *kept)
+    def forward(
+        ctx: Any, plain: Any, networks: Networks, x: Tensor, *leaves: Tensor | None
+    ) -> Any:
+        y, log_det, kept = torch.ops.bnaf.forward.default(x, *_arguments(networks), True)
+        ctx.plain, ctx.networks, ctx.count = plain, networks, len(leaves)
+        ctx.save_for_backward(x, *leaves, *kept)
         return y, log_det
 
     @staticmethod
     def backward(ctx: Any, grad_y: Tensor, grad_log_det: Tensor) -> Any:
-        x, gates, *rest = ctx.saved_tensors
-        weights, kept = rest[:4], rest[4:]
+        x, *rest = ctx.saved_tensors
+        leaves, kept = rest[: ctx.count], rest[ctx.count :]
         needed = ctx.needs_input_grad[2:]
         if torch.is_grad_enabled() or batched(grad_y, grad_log_det):
 
-            def plain(x: Tensor, gates: Tensor, *weights: Tensor) -> Sequence[Tensor]:
-                numbers = Numbers(StackWeights(*weights), gates)
-                result: Sequence[Tensor] = ctx.plain(ctx.networks.replace(numbers), x)
+            def plain(x: Tensor, *leaves: Tensor | None) -> Sequence[Tensor]:
+                result: Sequence[Tensor] = ctx.plain(ctx.networks.replace(Numbers.of(leaves)), x)
                 return result
 
-            inputs, grads = (x, gates, *weights), (grad_y, grad_log_det)
+            inputs, grads = (x, *leaves), (grad_y, grad_log_det)
             return None, None, *differentiable_gradient(plain, inputs, needed, grads)
-        arguments = _arguments(ctx.networks, gates, weights)
+        networks = ctx.networks.replace(Numbers.of(leaves))
         found = torch.ops.bnaf.backward.default(
-            kept, *arguments, grad_y.contiguous(), grad_log_det.contiguous()
+            kept, *_arguments(networks), grad_y.contiguous(), grad_log_det.contiguous()
         )
-        of_x, *of_weights, of_gates = found
-        grads = (of_x, of_gates[: len(gates)], *of_weights)
+        of_gates = found[5] if leaves[4] is None else found[5][: len(leaves[4])]
+        found = [*found[:5], of_gates, *found[6:]]
         return (
             None,
             None,
-            *(grad if need else None for grad, need in zip(grads, needed, strict=True)),
+            *(grad if need else None for grad, need in zip_longest(found, needed)),
         )
 
 
 def invert(networks: Networks, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return pre-images of rows, which rows have one, and which iterations ended."""
-    weights, gates, _ = networks.numbers
-    gates = y.new_empty(0) if gates is None else gates
-    arguments = _arguments(networks, gates, weights)
-    return torch.ops.bnaf.inverse.default(y.contiguous(), *arguments)  # type: ignore[no-any-return]
+    return torch.ops.bnaf.inverse.default(y.contiguous(), *_arguments(networks))  # type: ignore[no-any-return]
 
 
-def _arguments(networks: Networks, gates: Tensor, weights: Sequence[Tensor]) -> tuple[Any, ...]:
+def _arguments(networks: Networks) -> tuple[Any, ...]:
     """Return the arguments that all kernels of a stack take."""
-    orders = networks.orders
-    orders = gates.new_empty(0, dtype=torch.long) if orders is None else orders
+    weights, gates, contexts = networks.numbers
+    empty = networks.like.new_empty(0)
+    whole = empty.to(torch.long)
+    gates = empty if gates is None else gates
+    orders = whole if networks.orders is None else networks.orders
     parts = [tensor.contiguous() for tensor in (*weights, gates, orders)]
     residuals = [_RESIDUALS[kind] for kind in networks.residuals]
     activation = networks.activation
     kind, leak = _ACTIVATIONS[type(activation).__name__], getattr(activation, "leak", 0.0)
-    return parts, networks.blocks, residuals, kind, leak
+    given: list[Tensor] = []
+    if contexts is not None:
+        given = [empty if part is None else part.contiguous() for part in contexts]
+        given.append(whole if networks.lines is None else networks.lines)
+    return parts, networks.blocks, residuals, kind, leak, given

@@ -26,13 +26,16 @@ template <class T>
 struct FeatureLayer {
   const T* block;  // (out, in), rows `stride` apart
   int64_t stride, in, out;
-  const T* known;  // (out, rows): bias and what earlier features contribute
+  T* known;  // (out, rows): bias and what earlier features contribute
+  const T *row_scales, *column_scales;  // (out, rows) and (in, rows) of a context, or null
+  int64_t distance;  // from a unit's scales to the next's
 };
 
-// Products of a small block with lanes: h = block y + known, and d = block s.
+// Products of a small block with lanes: h = scale * block y + known, and d = scale * block s; no
+// scale counts as one.
 template <class T, bool with_slope>
-inline void block_product(const FeatureLayer<T>& layer, const T* known, const T* y, const T* s,
-                          T* h, T* d) {
+inline void block_product(const FeatureLayer<T>& layer, const T* known, const T* scale, const T* y,
+                          const T* s, T* h, T* d) {
   constexpr int64_t lanes = kLanes<T>, tile = 4;
   for (int64_t first = 0; first < layer.out; first += tile) {
     const int64_t count = std::min(tile, layer.out - first);
@@ -54,6 +57,10 @@ inline void block_product(const FeatureLayer<T>& layer, const T* known, const T*
     }
     for (int64_t row = 0; row < count; ++row) {
       const int64_t at = (first + row) * lanes;
+      if (scale) {
+        scale_line(scale + at, lanes, value[row]);
+        if constexpr (with_slope) scale_line(scale + at, lanes, slope[row]);
+      }
 #pragma omp simd
       for (int64_t lane = 0; lane < lanes; ++lane) {
         h[at + lane] = value[row][lane] + known[at + lane];
@@ -68,12 +75,16 @@ class FeatureSolver {
  public:
   static constexpr int64_t lanes = kLanes<T>;
 
-  FeatureSolver(int64_t layers, int64_t width, T leak) : curve_{leak} {
+  FeatureSolver(int64_t layers, int64_t width, T leak, bool scales) : curve_{leak} {
     const int64_t size = width * lanes;
-    storage_ = buffer<T>((layers + 4) * size);
+    storage_ = buffer<T>((4 + (scales ? 3 : 1) * layers) * size);
     T* free = storage_.template data_ptr<T>();
     values_ = free, slopes_ = free + size, sums_ = free + 2 * size, rates_ = free + 3 * size;
-    for (int64_t layer = 0; layer < layers; ++layer) known_.push_back(free + (4 + layer) * size);
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      known_.push_back(free + (4 + layer) * size);
+      row_scales_.push_back(scales ? free + (4 + layers + layer) * size : nullptr);
+      column_scales_.push_back(scales ? free + (4 + 2 * layers + layer) * size : nullptr);
+    }
   }
 
   // Solve share * f(x) + carry * x = target for every row; `ended` is false where it did not.
@@ -113,9 +124,9 @@ class FeatureSolver {
               int64_t stride, const std::vector<T*>& inputs, T* outputs) {
     for (int64_t start = 0; start < rows; start += lanes) {
       const int64_t count = std::min(lanes, rows - start);
-      for (int64_t lane = 0; lane < lanes; ++lane) {
-        values_[lane] = x[start + std::min(lane, count - 1)];
-      }
+      fetch(x, rows, 1, start, count, values_);
+      fetch_columns(layers, 0, start, count);
+      scale_values(layers, 0);
       for (size_t layer = 0; layer < layers.size(); ++layer) {
         sum_layer(layers, layer, start, count, stride);
         if (layer + 1 == layers.size()) break;
@@ -133,6 +144,8 @@ class FeatureSolver {
     for (int64_t start = 0; start < rows; start += lanes) {
       const int64_t count = std::min(lanes, rows - start);
       std::fill_n(values_, layers[0].out * lanes, end);
+      fetch_columns(layers, 1, start, count);
+      scale_values(layers, 1);
       for (size_t layer = 1; layer < layers.size(); ++layer) {
         sum_layer(layers, layer, start, count, stride);
       }
@@ -151,13 +164,46 @@ class FeatureSolver {
   Curve<T, kind> curve_;
   Tensor storage_;
   T *values_, *slopes_, *sums_, *rates_;
-  std::vector<T*> known_;
+  std::vector<T*> known_, row_scales_, column_scales_;  // lanes of each layer
+
+  // Lanes of rows from `start` on; those beyond the last repeat it.
+  static void fetch(const T* from, int64_t distance, int64_t units, int64_t start, int64_t count,
+                    T* to) {
+    for (int64_t unit = 0; unit < units; ++unit) {
+      const T* line = from + unit * distance + start;
+      for (int64_t lane = 0; lane < lanes; ++lane) {
+        to[unit * lanes + lane] = line[std::min(lane, count - 1)];
+      }
+    }
+  }
+
+  void fetch_columns(const std::vector<FeatureLayer<T>>& layers, size_t layer, int64_t start,
+                     int64_t count) {
+    const FeatureLayer<T>& of = layers[layer];
+    if (!of.column_scales) return;
+    fetch(of.column_scales, of.distance, of.in, start, count, column_scales_[layer]);
+  }
+
+  // What enters a layer, and its slopes, times the column scales of the layer.
+  void scale_values(const std::vector<FeatureLayer<T>>& layers, size_t layer) {
+    if (layers[layer].column_scales) {
+      scale_line(column_scales_[layer], layers[layer].in * lanes, values_);
+    }
+  }
 
   void load(const std::vector<FeatureLayer<T>>& layers, Lanes& state, int64_t lane, int64_t row,
             const T* target, int64_t stride) {
     for (size_t layer = 0; layer < layers.size(); ++layer) {
       for (int64_t unit = 0; unit < layers[layer].out; ++unit) {
         known_[layer][unit * lanes + lane] = layers[layer].known[unit * stride + row];
+      }
+      const FeatureLayer<T>& of = layers[layer];
+      if (!of.row_scales) continue;
+      for (int64_t unit = 0; unit < of.out; ++unit) {
+        row_scales_[layer][unit * lanes + lane] = of.row_scales[unit * of.distance + row];
+      }
+      for (int64_t unit = 0; unit < of.in; ++unit) {
+        column_scales_[layer][unit * lanes + lane] = of.column_scales[unit * of.distance + row];
       }
     }
     constexpr T infinity = std::numeric_limits<T>::infinity();
@@ -166,25 +212,35 @@ class FeatureSolver {
     state.reach[lane] = 1, state.turns[lane] = 0, state.smooth[lane] = false;
   }
 
-  // sums = layer(values) and values = activation(sums), for rows from `start` on.
+  // sums = layer(values) and values = activation(sums), as they enter the next layer, for rows
+  // from `start` on.
   void sum_layer(const std::vector<FeatureLayer<T>>& layers, size_t layer, int64_t start,
                  int64_t count, int64_t stride) {
-    for (int64_t unit = 0; unit < layers[layer].out; ++unit) {
-      const T* known = layers[layer].known + unit * stride + start;
-      T* to = known_[layer] + unit * lanes;
-      for (int64_t lane = 0; lane < lanes; ++lane) to[lane] = known[std::min(lane, count - 1)];
+    const FeatureLayer<T>& of = layers[layer];
+    fetch(of.known, stride, of.out, start, count, known_[layer]);
+    if (of.row_scales) {
+      fetch(of.row_scales, of.distance, of.out, start, count, row_scales_[layer]);
     }
-    block_product<T, false>(layers[layer], known_[layer], values_, nullptr, sums_, nullptr);
-    const int64_t total = layers[layer].out * lanes;
+    block_product<T, false>(of, known_[layer], row_scales_[layer], values_, nullptr, sums_,
+                            nullptr);
+    const int64_t total = of.out * lanes;
 #pragma omp simd
     for (int64_t index = 0; index < total; ++index) values_[index] = curve_.value(sums_[index]);
+    if (layer + 1 == layers.size()) return;
+    fetch_columns(layers, layer + 1, start, count);
+    scale_values(layers, layer + 1);
   }
 
   void evaluate(const std::vector<FeatureLayer<T>>& layers, T share, T carry, Lanes& state) {
     std::copy_n(state.x, lanes, values_);
     std::fill_n(slopes_, lanes, T(1));
     for (size_t layer = 0; layer < layers.size(); ++layer) {
-      block_product<T, true>(layers[layer], known_[layer], values_, slopes_, sums_, rates_);
+      scale_values(layers, layer);
+      if (layers[layer].column_scales) {
+        scale_line(column_scales_[layer], layers[layer].in * lanes, slopes_);
+      }
+      block_product<T, true>(layers[layer], known_[layer], row_scales_[layer], values_, slopes_,
+                             sums_, rates_);
       if (layer + 1 == layers.size()) break;
       const int64_t total = layers[layer].out * lanes;
 #pragma omp simd
@@ -247,7 +303,8 @@ template <class T, Activation kind>
 class NetworkInverse {
  public:
   explicit NetworkInverse(const Stack<T>& stack)
-      : stack_(stack), solver_(stack.layers.size(), widest_block(stack), stack.leak) {
+      : stack_(stack),
+        solver_(stack.layers.size(), widest_block(stack), stack.leak, stack.contexts.scales()) {
     for (const auto& layer : stack.layers) {
       inputs_.push_back(buffer<T>(layer.columns() * kInverseBlock));
       known_.push_back(buffer<T>(layer.rows() * kInverseBlock));
@@ -255,7 +312,9 @@ class NetworkInverse {
   }
 
   // Replace targets (features, rows) by their pre-images.
-  void solve(int64_t transform, T* targets, int64_t rows, bool* inside, bool* ended) {
+  void solve(int64_t transform, const Context<const T>& context, T* targets, int64_t rows,
+             bool* inside, bool* ended) {
+    context_ = context;
     const int64_t kind_of = stack_.residuals[transform], features = stack_.features;
     const T gate = kind_of == kGated ? stack_.gates[transform] : T(0);
     const T share = kind_of == kGated ? sigmoid(gate) : T(1);
@@ -277,6 +336,7 @@ class NetworkInverse {
   const Stack<T>& stack_;
   FeatureSolver<T, kind> solver_;
   Tensors inputs_, known_;
+  Context<const T> context_;
 
   static int64_t widest_block(const Stack<T>& stack) {
     int64_t width = 1;
@@ -285,7 +345,7 @@ class NetworkInverse {
   }
 
   // Sums over features [from, to) for the units of features [start, end); the first sums begin
-  // with the bias.
+  // with the bias, unless scales come in between.
   void gather(int64_t transform, int64_t start, int64_t end, int64_t from, int64_t to,
               int64_t rows) {
     for (int64_t index = 0; index <= stack_.last(); ++index) {
@@ -295,7 +355,12 @@ class NetworkInverse {
       if (from == 0) {
         const T* bias = stack_.bias(index, transform) + first;
         for (int64_t unit = 0; unit < count; ++unit) {
-          std::fill_n(known + unit * rows, rows, bias[unit]);
+          T* line = known + unit * rows;
+          if (context_.biases && !context_.scales()) {
+            std::copy_n(context_.bias(shape) + (first + unit) * context_.stride, rows, line);
+          } else {
+            std::fill_n(line, rows, context_.scales() ? T(0) : bias[unit]);
+          }
         }
       }
       if (to == from) continue;
@@ -316,7 +381,8 @@ class NetworkInverse {
       const int64_t row = feature * shape.out_block, column = feature * shape.in_block;
       layers.push_back({stack_.matrix(index, transform) + row * shape.columns() + column,
                         shape.columns(), shape.in_block, shape.out_block,
-                        known_[index].template data_ptr<T>() + row * rows});
+                        known_[index].template data_ptr<T>() + row * rows, nullptr, nullptr, 0});
+      if (context_.scales()) settle_known(shape, row, column, rows, layers.back());
       inputs.push_back(inputs_[index].template data_ptr<T>() + column * rows);
     }
     T low[kInverseBlock], high[kInverseBlock], x[kInverseBlock];
@@ -344,6 +410,18 @@ class NetworkInverse {
     }
     std::copy_n(x, rows, target);
     std::copy_n(x, rows, inputs[0]);
+    if (context_.scales()) scale_line(layers[0].column_scales, rows, inputs[0]);
+  }
+
+  // Scales of a feature's units, and the sums over earlier features as they leave them.
+  void settle_known(const Shape& shape, int64_t row, int64_t column, int64_t rows,
+                    FeatureLayer<T>& layer) {
+    const int64_t stride = context_.stride;
+    layer.row_scales = context_.row_scale(shape) + row * stride;
+    layer.column_scales = context_.column_scale(shape) + column * stride;
+    layer.distance = stride;
+    modulate(context_.bias(shape) + row * stride, layer.row_scales, stride, shape.out_block, rows,
+             rows, layer.known);
   }
 };
 
@@ -357,15 +435,18 @@ std::tuple<Tensor, Tensor, Tensor> invert(const Stack<T>& stack, const Tensor& y
   const int64_t blocks = (rows + block - 1) / block;
   at::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
     NetworkInverse<T, kind> network(stack);
-    Tensor scratch = buffer<T>(2 * features * block);
+    Tensor scratch = buffer<T>(2 * features * block + stack.contexts.room(block));
     T *targets = scratch.data_ptr<T>(), *sorted = targets + features * block;
+    T* free = sorted + features * block;
     for (int64_t index = begin; index < end; ++index) {
       const int64_t start = index * block, count = std::min(block, rows - start);
       bool* reached = inside.data_ptr<bool>() + start;
       transpose(y.const_data_ptr<T>() + start * features, count, features, features, targets,
                 count);
       for (int64_t transform = stack.transforms - 1; transform >= 0; --transform) {
-        network.solve(transform, targets, count, reached, ended.data_ptr<bool>() + start);
+        const Context<const T> context = stack.contexts.of(transform, start, count, free);
+        network.solve(transform, context, targets, count, reached,
+                      ended.data_ptr<bool>() + start);
         if (transform == 0) break;
         for (int64_t feature = 0; feature < features; ++feature) {
           std::copy_n(targets + feature * count, count,

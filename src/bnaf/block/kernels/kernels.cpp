@@ -39,11 +39,13 @@ Tensors normalise_backward_op(const Tensor& packed, const Tensor& log_gain,
 // Call a body with the stack and the activation, in the type of its tensors.
 template <class Body>
 auto with_stack(const Tensor& x, const Tensors& parts, at::IntArrayRef blocks,
-                at::IntArrayRef residuals, int64_t activation, double leak, const Body& body) {
-  check_stack(x, parts, blocks, residuals, activation, leak);
+                at::IntArrayRef residuals, int64_t activation, double leak,
+                const Tensors& contexts, bool training, const Body& body) {
+  const Layout layout = check_stack(x, parts, blocks, residuals, activation, leak);
+  check_contexts(layout, contexts, x, training);
   return for_dtype(parts[0], [&](auto like) {
     const Stack<decltype(like)> stack(parts[0], parts[1], parts[2], parts[3], parts[4], parts[5],
-                                      blocks, residuals, leak);
+                                      blocks, residuals, leak, contexts);
     return for_activation(activation, [&](auto kind) { return body(stack, like, kind); });
   });
 }
@@ -51,8 +53,9 @@ auto with_stack(const Tensor& x, const Tensors& parts, at::IntArrayRef blocks,
 // y, log-determinants, and what the gradient needs (nothing without `keep`).
 std::tuple<Tensor, Tensor, Tensors> forward_op(const Tensor& x, const Tensors& parts,
                                                at::IntArrayRef blocks, at::IntArrayRef residuals,
-                                               int64_t activation, double leak, bool keep) {
-  return with_stack(x, parts, blocks, residuals, activation, leak,
+                                               int64_t activation, double leak, const Tensors& contexts,
+                                               bool keep) {
+  return with_stack(x, parts, blocks, residuals, activation, leak, contexts, keep,
                     [&](const auto& stack, auto like, auto kind) {
                       using T = decltype(like);
                       return keep ? train_forward<T, kind()>(stack, x)
@@ -60,14 +63,15 @@ std::tuple<Tensor, Tensor, Tensors> forward_op(const Tensor& x, const Tensors& p
                     });
 }
 
-// Gradients of x, matrices, biases, averages, log-slopes and gates.
+// Gradients of x, matrices, biases, averages, log-slopes, gates and the numbers of contexts.
 Tensors backward_op(const Tensors& kept, const Tensors& parts, at::IntArrayRef blocks,
                     at::IntArrayRef residuals, int64_t activation, double leak,
-                    const Tensor& grad_y, const Tensor& grad_log_det) {
-  return with_stack(grad_y, parts, blocks, residuals, activation, leak,
+                    const Tensors& contexts, const Tensor& grad_y,
+                    const Tensor& grad_log_det) {
+  return with_stack(grad_y, parts, blocks, residuals, activation, leak, contexts, true,
                     [&](const auto& stack, auto like, auto kind) {
                       using T = decltype(like);
-                      check_kept(stack.layout, kept, grad_y, grad_log_det);
+                      check_kept(stack.layout, kept, stack.contexts.scales(), grad_y, grad_log_det);
                       return train_backward<T, kind()>(stack, kept, grad_y, grad_log_det);
                     });
 }
@@ -75,8 +79,9 @@ Tensors backward_op(const Tensors& kept, const Tensors& parts, at::IntArrayRef b
 // x, whether each row has a pre-image, and whether its iteration ended.
 std::tuple<Tensor, Tensor, Tensor> inverse_op(const Tensor& y, const Tensors& parts,
                                               at::IntArrayRef blocks, at::IntArrayRef residuals,
-                                              int64_t activation, double leak) {
-  return with_stack(y, parts, blocks, residuals, activation, leak,
+                                              int64_t activation, double leak,
+                                              const Tensors& contexts) {
+  return with_stack(y, parts, blocks, residuals, activation, leak, contexts, false,
                     [&](const auto& stack, auto like, auto kind) {
                       return invert<decltype(like), kind()>(stack, y);
                     });
@@ -85,7 +90,8 @@ std::tuple<Tensor, Tensor, Tensor> inverse_op(const Tensor& y, const Tensors& pa
 }  // namespace
 }  // namespace bnaf
 
-// `parts` of a stack: matrices, biases, averages, log-slopes, gates and orders.
+// `parts` of a stack: matrices, biases, averages, log-slopes, gates and orders; `contexts`: none, or
+// biases, row scales, column scales and index, of which all but the first may be empty.
 TORCH_LIBRARY(bnaf, library) {
   library.def("normalise(Tensor packed, Tensor log_gain, int[] blocks, int features) -> Tensor[]",
               &bnaf::normalise_op);
@@ -95,14 +101,14 @@ TORCH_LIBRARY(bnaf, library) {
       &bnaf::normalise_backward_op);
   library.def(
       "forward(Tensor x, Tensor[] parts, int[] blocks, int[] residuals, int activation, "
-      "float leak, bool keep) -> (Tensor, Tensor, Tensor[])",
+      "float leak, Tensor[] contexts, bool keep) -> (Tensor, Tensor, Tensor[])",
       &bnaf::forward_op);
   library.def(
       "backward(Tensor[] kept, Tensor[] parts, int[] blocks, int[] residuals, int activation, "
-      "float leak, Tensor grad_y, Tensor grad_log_det) -> Tensor[]",
+      "float leak, Tensor[] contexts, Tensor grad_y, Tensor grad_log_det) -> Tensor[]",
       &bnaf::backward_op);
   library.def(
       "inverse(Tensor y, Tensor[] parts, int[] blocks, int[] residuals, int activation, "
-      "float leak) -> (Tensor, Tensor, Tensor)",
+      "float leak, Tensor[] contexts) -> (Tensor, Tensor, Tensor)",
       &bnaf::inverse_op);
 }

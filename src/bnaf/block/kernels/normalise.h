@@ -19,7 +19,7 @@ constexpr double kLargestExponent = 80.0;
 // Sizes of one block-triangular layer, and where its parts begin in the storage of a network.
 struct Shape {
   int64_t features, in_block, out_block;
-  int64_t first_entry, first_row, first_weight, first_average;
+  int64_t first_entry, first_row, first_column, first_weight, first_average;
   int64_t rows() const { return features * out_block; }
   int64_t columns() const { return features * in_block; }
   int64_t entries() const { return features * (features + 1) / 2 * in_block * out_block; }
@@ -36,15 +36,16 @@ struct Shape {
 
 // Layers of a stack of networks of one shape; each network's tensors are one row of storage.
 struct Layout {
-  int64_t transforms, features, entries = 0, rows = 0, weights = 0, averages = 0;
+  int64_t transforms, features, entries = 0, rows = 0, columns = 0, weights = 0, averages = 0;
   std::vector<Shape> layers;
 
   Layout(int64_t transforms, int64_t features, at::IntArrayRef blocks)
       : transforms(transforms), features(features) {
     for (size_t layer = 0; layer + 1 < blocks.size(); ++layer) {
-      layers.push_back({features, blocks[layer], blocks[layer + 1], entries, rows, weights, averages});
+      layers.push_back({features, blocks[layer], blocks[layer + 1], entries, rows, columns, weights,
+                        averages});
       const Shape& shape = layers.back();
-      entries += shape.entries(), rows += shape.rows();
+      entries += shape.entries(), rows += shape.rows(), columns += shape.columns();
       weights += shape.rows() * shape.columns(), averages += shape.rows() * shape.in_block;
     }
   }

@@ -93,16 +93,18 @@ std::tuple<Tensor, Tensor, Tensors> score(const Stack<T>& stack, const Tensor& x
   const int64_t block = std::max<int64_t>(1, std::min(kScoreBlock, share));
   const int64_t blocks = (rows + block - 1) / block, units = widest(stack) * block;
   at::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
-    Tensor scratch = buffer<T>(5 * units + 4 * features * block);
+    const int64_t small_size = 4 * features * block;
+    Tensor scratch = buffer<T>(5 * units + small_size + stack.contexts.room(block));
     T* free = scratch.data_ptr<T>();
     T *values = free, *scaled = free + units, *small = free + 5 * units;
     for (int64_t index = begin; index < end; ++index) {
       const int64_t start = index * block, count = std::min(block, rows - start);
-      Pass<T> pass{count, small, small + features * block, small + 2 * features * block, {}, {}};
+      Pass<T> pass{count, small, small + features * block, small + 2 * features * block, {}, {}, {}};
       for (int64_t layer = 0; layer <= stack.last(); ++layer) {
         pass.hidden.push_back(free + 2 * units);
         pass.slopes.push_back(free + (3 + layer % 2) * units);
       }
+      if (!stack.contexts.scales()) pass.slopes[0] = nullptr;
       T* next = small + 3 * features * block;
       transpose(x.const_data_ptr<T>() + start * features, count, features, features, next, count);
       for (int64_t transform = 0; transform < stack.transforms; ++transform) {
@@ -110,6 +112,7 @@ std::tuple<Tensor, Tensor, Tensors> score(const Stack<T>& stack, const Tensor& x
           const int64_t from = transform ? stack.source(transform, feature) : feature;
           std::copy_n(next + from * count, count, pass.inputs + feature * count);
         }
+        pass.context = stack.contexts.of(transform, start, count, small + small_size);
         Network<T, kind>(stack, transform).forward(pass, values, scaled);
         add_residual(stack, transform, pass, next, log_det.data_ptr<T>() + start);
       }
@@ -120,21 +123,31 @@ std::tuple<Tensor, Tensor, Tensors> score(const Stack<T>& stack, const Tensor& x
 }
 
 // Views of what a training pass keeps: inputs, outputs and log-slopes of every network, and of
-// every layer but the last what enters its activation, of every layer but the first its slopes;
-// `first` is where those of a part of the batch begin.
+// every layer but the last what enters its activation, of every layer but the first its slopes, and
+// with scales of the first too; `first` is where those of a part of the batch begin, and `start` is
+// its first row.
 template <class T>
-Pass<T> kept_pass(const Stack<T>& stack, const Tensors& kept, int64_t first, int64_t transform) {
+Pass<T> kept_pass(const Stack<T>& stack, const Tensors& kept, int64_t first, int64_t transform,
+                  int64_t start) {
   const int64_t rows = kept[first].size(-1), last = stack.last();
   const auto part = [&](int64_t index) {
     const Tensor& tensor = kept[first + index];
     return tensor.data_ptr<T>() + transform * tensor.stride(0);
   };
-  Pass<T> pass{rows, part(0), part(1), part(2), {}, {nullptr}};
+  Pass<T> pass{rows, part(0), part(1), part(2), {}, {nullptr}, {}};
+  pass.context = stack.contexts.of(transform, start, rows, nullptr);
+  if (stack.contexts.scales()) pass.slopes[0] = part(3 + 2 * last);
   for (int64_t layer = 0; layer < last; ++layer) {
     pass.hidden.push_back(part(3 + 2 * layer));
     pass.slopes.push_back(part(4 + 2 * layer));
   }
   return pass;
+}
+
+// How many tensors a training pass keeps for each part of the batch.
+template <class T>
+int64_t kept_count(const Stack<T>& stack) {
+  return 3 + 2 * stack.last() + stack.contexts.scales();
 }
 
 // Small networks train part by part of the batch, each thread its own, with gradients of its own;
@@ -167,7 +180,8 @@ void over_parts(const Stack<T>& stack, int64_t parts, const Body& body) {
 }
 
 template <class T, Activation kind>
-Tensors train_forward_part(const Stack<T>& stack, const T* x, int64_t rows, T* y, T* log_det) {
+Tensors train_forward_part(const Stack<T>& stack, const T* x, int64_t start, int64_t rows, T* y,
+                           T* log_det) {
   const int64_t features = stack.features, transforms = stack.transforms;
   Tensors kept;
   const auto keep = [&](int64_t units) {
@@ -179,12 +193,13 @@ Tensors train_forward_part(const Stack<T>& stack, const T* x, int64_t rows, T* y
     keep(stack.layers[layer].rows());
     keep(stack.layers[layer + 1].rows());
   }
+  if (stack.contexts.scales()) keep(stack.layers[0].rows());
   const int64_t units = widest(stack) * rows;
   Tensor scratch = buffer<T>(2 * units + features * rows);
   T *values = scratch.data_ptr<T>(), *next = values + 2 * units;
   transpose(x, rows, features, features, next, rows);
   for (int64_t transform = 0; transform < transforms; ++transform) {
-    const Pass<T> pass = kept_pass(stack, kept, 0, transform);
+    const Pass<T> pass = kept_pass(stack, kept, 0, transform, start);
     for (int64_t feature = 0; feature < features; ++feature) {
       const int64_t from = transform ? stack.source(transform, feature) : feature;
       std::copy_n(next + from * rows, rows, pass.inputs + feature * rows);
@@ -204,7 +219,7 @@ std::tuple<Tensor, Tensor, Tensors> train_forward(const Stack<T>& stack, const T
   over_parts(stack, parts, [&](int64_t part, int64_t) {
     const int64_t start = part * rows / parts, end = (part + 1) * rows / parts;
     found[part] = train_forward_part<T, kind>(
-        stack, x.const_data_ptr<T>() + start * stack.features, end - start,
+        stack, x.const_data_ptr<T>() + start * stack.features, start, end - start,
         y.data_ptr<T>() + start * stack.features, log_det.data_ptr<T>() + start);
   });
   Tensors kept;
@@ -213,9 +228,9 @@ std::tuple<Tensor, Tensor, Tensors> train_forward(const Stack<T>& stack, const T
 }
 
 template <class T, Activation kind>
-void train_backward_part(const Stack<T>& stack, const Tensors& kept, int64_t first, int64_t rows,
-                         const T* grad_y, const T* grad_log_det, T* grad_x, T* grad_gates,
-                         const StackGrads<T>& grads) {
+void train_backward_part(const Stack<T>& stack, const Tensors& kept, int64_t first, int64_t start,
+                         int64_t rows, const T* grad_y, const T* grad_log_det, T* grad_x,
+                         T* grad_gates, StackGrads<T> grads, const Context<T>& grad_contexts) {
   const int64_t features = stack.features, units = widest(stack) * rows, small = features * rows;
   Tensor scratch = buffer<T>(7 * units + 5 * small);
   T* free = scratch.data_ptr<T>();
@@ -223,7 +238,8 @@ void train_backward_part(const Stack<T>& stack, const Tensors& kept, int64_t fir
   T *direct = grad_log + small, *through = direct + small;
   transpose(grad_y, rows, features, features, grad_out, rows);
   for (int64_t transform = stack.transforms - 1; transform >= 0; --transform) {
-    const Pass<T> pass = kept_pass(stack, kept, first, transform);
+    const Pass<T> pass = kept_pass(stack, kept, first, transform, start);
+    grads.context = stack.contexts.network(grad_contexts, transform);
     grad_gates[transform] += pull_back_residual(stack, transform, pass, grad_out, grad_log_det,
                                                 grad_f, grad_log, direct);
     Network<T, kind>(stack, transform)
@@ -254,7 +270,7 @@ struct GradStore {
   }
   StackGrads<T> view(bool add) const {
     return {tensors[0].data_ptr<T>(), tensors[1].data_ptr<T>(), tensors[2].data_ptr<T>(),
-            tensors[3].data_ptr<T>(), add};
+            tensors[3].data_ptr<T>(), add, {}};
   }
   void add(const GradStore& other) {
     for (size_t index = 0; index < tensors.size(); ++index) {
@@ -268,10 +284,34 @@ struct GradStore {
   }
 };
 
+// Gradients of contexts, in tensors like theirs.
+template <class T>
+struct ContextGradStore {
+  Tensors tensors;
+
+  ContextGradStore(const Stack<T>& stack, int64_t rows, const at::TensorOptions& like) {
+    if (!stack.contexts) return;
+    const Layout& layout = stack.layout;
+    const int64_t units[] = {layout.rows, layout.rows, layout.columns};
+    for (int64_t index = 0; index < (stack.contexts.scales() ? 3 : 1); ++index) {
+      tensors.push_back(scratch_pool().take({layout.transforms, units[index], rows}, like));
+    }
+  }
+  Context<T> from(int64_t row) const {
+    if (tensors.empty()) return {};
+    Context<T> all{tensors[0].data_ptr<T>(), nullptr, nullptr, tensors[0].size(2)};
+    if (tensors.size() > 1) {
+      all.row_scales = tensors[1].data_ptr<T>(), all.column_scales = tensors[2].data_ptr<T>();
+    }
+    return all.from(row);
+  }
+};
+
 template <class T, Activation kind>
 Tensors train_backward(const Stack<T>& stack, const Tensors& kept, const Tensor& grad_y,
                        const Tensor& grad_log_det) {
-  const int64_t rows = grad_y.size(0), features = stack.features, each = 3 + 2 * stack.last();
+  const int64_t rows = grad_y.size(0), features = stack.features, each = kept_count(stack);
+  const ContextGradStore<T> contexts(stack, rows, grad_y.options());
   const int64_t parts = static_cast<int64_t>(kept.size()) / each;
   Tensor grad_x = at::empty_like(grad_y);
   std::vector<std::unique_ptr<GradStore<T>>> stores(parts);  // at the first part of each thread
@@ -281,9 +321,11 @@ Tensors train_backward(const Stack<T>& stack, const Tensors& kept, const Tensor&
       stores[first] = std::make_unique<GradStore<T>>(stack.layout, grad_y.options());
     }
     train_backward_part<T, kind>(
-        stack, kept, part * each, end - start, grad_y.const_data_ptr<T>() + start * features,
-        grad_log_det.const_data_ptr<T>() + start, grad_x.data_ptr<T>() + start * features,
-        stores[first]->tensors[4].template data_ptr<T>(), stores[first]->view(part > first));
+        stack, kept, part * each, start, end - start,
+        grad_y.const_data_ptr<T>() + start * features, grad_log_det.const_data_ptr<T>() + start,
+        grad_x.data_ptr<T>() + start * features,
+        stores[first]->tensors[4].template data_ptr<T>(), stores[first]->view(part > first),
+        contexts.from(start));
   });
   GradStore<T>& total = *stores[0];
   for (int64_t part = 1; part < parts; ++part) {
@@ -291,6 +333,7 @@ Tensors train_backward(const Stack<T>& stack, const Tensors& kept, const Tensor&
   }
   Tensors found{grad_x};
   found.insert(found.end(), total.tensors.begin(), total.tensors.end());
+  found.insert(found.end(), contexts.tensors.begin(), contexts.tensors.end());
   return found;
 }
 

@@ -1,7 +1,7 @@
 // The pass through a stack of block networks, features first, and its gradient.
 #pragma once
 
-#include "normalise.h"
+#include "context.h"
 
 // the BLAS that torch brings along
 extern "C" {
@@ -53,10 +53,11 @@ struct Stack {
   const int64_t* orders;  // of the features before each transform but the first; may be null
   std::vector<int64_t> residuals;
   T leak;
+  Contexts<T> contexts;
 
   Stack(const Tensor& matrix, const Tensor& bias, const Tensor& average, const Tensor& slope,
         const Tensor& gate, const Tensor& order, at::IntArrayRef blocks, at::IntArrayRef kinds,
-        double leak)
+        double leak, const Tensors& context)
       : layout(slope.size(0), slope.size(1), blocks),
         layers(layout.layers),
         transforms(layout.transforms),
@@ -68,7 +69,8 @@ struct Stack {
         gates(gate.numel() ? gate.const_data_ptr<T>() : nullptr),
         orders(order.numel() ? order.const_data_ptr<int64_t>() : nullptr),
         residuals(kinds.vec()),
-        leak(static_cast<T>(leak)) {}
+        leak(static_cast<T>(leak)),
+        contexts(layout, context) {}
   Stack(const Stack&) = delete;
 
   int64_t last() const { return layout.last(); }
@@ -92,6 +94,7 @@ template <class T>
 struct StackGrads {
   T *matrices, *biases, *averages, *log_slope;
   bool add;  // to what is there
+  Context<T> context;  // of the rows of a part; each is written once
 };
 
 // Row bands of a layer, the last first: of each its first row, row count and column count.
@@ -112,7 +115,8 @@ struct Pass {
   int64_t rows;
   T *inputs, *outputs, *log_slopes;  // (features, rows) of one network
   std::vector<T*> hidden;            // before each activation
-  std::vector<T*> slopes;            // of each layer's output; the first is not used
+  std::vector<T*> slopes;            // of each layer's output; of the first with scales alone
+  Context<const T> context;
 };
 
 template <class T, Activation kind>
@@ -127,10 +131,17 @@ class Network {
       std::fill_n(pass.log_slopes + feature * rows, rows,
                   stack_.log_slope[transform_ * features + feature]);
     }
+    if (pass.context.scales()) {
+      start_slopes(pass);
+      const Shape& first = stack_.layers[0];
+      scale_lines(input, pass.context.column_scale(first), pass.context.stride, features, rows,
+                  values);
+      input = values;
+    }
     for (int64_t layer = 0; layer <= stack_.last(); ++layer) {
       const bool is_last = layer == stack_.last();
       T* out = is_last ? pass.outputs : pass.hidden[layer];
-      multiply(layer, input, out, rows);
+      multiply(layer, input, out, pass);
       if (is_last) break;
       activate(layer, pass, values, scaled);
       input = values;
@@ -139,7 +150,7 @@ class Network {
   }
 
   // `grads` are those of matrix, bias and averages of each layer; the rest is scratch.
-  void backward(const Pass<T>& pass, const T* grad_out, const T* grad_log, T* values, T* scaled,
+  void backward(const Pass<T>& pass, T* grad_out, const T* grad_log, T* values, T* scaled,
                 T* grad_h, T* grad_below, T* grad_scaled, T* grad_slope, T* grad_lower, T* grad_x,
                 const StackGrads<T>& grads) const {
     const int64_t rows = pass.rows, features = stack_.features, last = stack_.last();
@@ -149,17 +160,27 @@ class Network {
       T& sum = grads.log_slope[transform_ * features + feature];
       sum = grads.add ? sum + total : total;
     }
-    if (last > 0) divide(pass.slopes[last], grad_log, grad_slope, features * rows);
-    const T* grad = grad_out;
+    if (pass.slopes[last]) divide(pass.slopes[last], grad_log, grad_slope, features * rows);
+    T* grad = grad_out;
     for (int64_t layer = last; layer >= 0; --layer) {
       const T* input = pass.inputs;
+      if (pass.context.biases) pull_back_context(layer, pass, grads.context, grad, grad_slope);
       if (layer > 0) {
         recompute(layer, pass, grad_slope, grads, values, scaled, grad_scaled, grad_lower);
         std::swap(grad_slope, grad_lower);
         input = values;
       }
       T* below = layer ? grad_below : grad_x;
-      pull_back(layer, input, grad, below, grads, rows);
+      if (pass.context.scales()) {  // the products take inputs that are scaled
+        const T* column = pass.context.column_scale(stack_.layers[layer]);
+        scale_lines(input, column, pass.context.stride, stack_.layers[layer].columns(), rows,
+                    grad_scaled);
+        pull_back(layer, grad_scaled, grad, below, grads, rows);
+        pull_back_columns(layer, pass, input, layer ? scaled : nullptr, grad_slope, grads.context,
+                          below);
+      } else {
+        pull_back(layer, input, grad, below, grads, rows);
+      }
       if (layer > 0) bend_back(layer, pass, values, scaled, below);
       grad = below;
       std::swap(grad_h, grad_below);
@@ -170,18 +191,43 @@ class Network {
   const Stack<T>& stack_;
   int64_t transform_;
 
-  void multiply(int64_t layer, const T* input, T* out, int64_t rows) const {
+  void multiply(int64_t layer, const T* input, T* out, const Pass<T>& pass) const {
     const Shape& shape = stack_.layers[layer];
+    const int64_t rows = pass.rows;
     const T* matrix = stack_.matrix(layer, transform_);
     over_bands(shape, [&](int64_t first, int64_t count, int64_t columns) {
       product(false, false, count, rows, columns, matrix + first * shape.columns(),
               shape.columns(), input, rows, false, out + first * rows, rows);
     });
     if (layer < stack_.last()) return;  // else the activation adds the bias
+    if (pass.context.biases) return modulate_units(layer, pass, 0, shape.rows(), 0, rows, out);
     for (int64_t row = 0; row < shape.rows(); ++row) {
       const T bias = stack_.bias(layer, transform_)[row];
       for (int64_t column = 0; column < rows; ++column) out[row * rows + column] += bias;
     }
+  }
+
+  // The slopes of the first layer, where it has scales: its input's is one.
+  void start_slopes(const Pass<T>& pass) const {
+    const Shape& first = stack_.layers[0];
+    const Context<const T>& context = pass.context;
+    const T *row_scale = context.row_scale(first), *column_scale = context.column_scale(first);
+    for (int64_t unit = 0; unit < first.rows(); ++unit) {
+      const T* scale = column_scale + unit / first.out_block * context.stride;
+      T* slopes = pass.slopes[0] + unit * pass.rows;
+      std::copy_n(row_scale + unit * context.stride, pass.rows, slopes);
+      scale_line(scale, pass.rows, slopes);
+    }
+  }
+
+  // What a context does to the sums of some units of a layer, for rows from `start` on.
+  void modulate_units(int64_t layer, const Pass<T>& pass, int64_t first, int64_t units,
+                      int64_t start, int64_t count, T* h) const {
+    const Context<const T>& context = pass.context;
+    const int64_t at = first * context.stride + start;
+    const Shape& shape = stack_.layers[layer];
+    const T* scales = context.scales() ? context.row_scale(shape) + at : nullptr;
+    modulate(context.bias(shape) + at, scales, context.stride, units, count, pass.rows, h);
   }
 
   // Run over features and chunks of rows.
@@ -240,11 +286,22 @@ class Network {
       const T* bias = stack_.bias(layer, transform_) + feature * width;
       T nearest[kRowChunk], lift[kRowChunk];
       T* h = pass.hidden[layer] + at;
-      const bool safe = find_nearest<true>(h, bias, width, rows, count, nearest, lift);
+      if (pass.context.biases) {
+        modulate_units(layer, pass, feature * width, width, start, count, h);
+      }
+      const bool safe = pass.context.biases
+                            ? find_nearest<false>(h, bias, width, rows, count, nearest, lift)
+                            : find_nearest<true>(h, bias, width, rows, count, nearest, lift);
       for (int64_t unit = 0; unit < width; ++unit) {
         const int64_t line = at + unit * rows;
-        bend_line(curve, pass.hidden[layer] + line, layer ? pass.slopes[layer] + line : nullptr,
-                  safe ? lift : nearest, safe, count, values + line, scaled + line, nullptr);
+        const T* before = pass.slopes[layer] ? pass.slopes[layer] + line : nullptr;
+        bend_line(curve, pass.hidden[layer] + line, before, safe ? lift : nearest, safe, count,
+                  values + line, scaled + line, nullptr);
+        if (!pass.context.scales()) continue;
+        const T* scale = pass.context.column_scale(stack_.layers[layer + 1]) + start +
+                         (feature * width + unit) * pass.context.stride;
+        scale_line(scale, count, values + line);
+        scale_line(scale, count, scaled + line);
       }
       if constexpr (kind == kTanh) {
         T* log_slopes = pass.log_slopes + feature * rows + start;
@@ -253,6 +310,12 @@ class Network {
       product(false, false, next, count, width, stack_.averages(layer + 1, transform_, feature),
               width, scaled + at, rows, false,
               pass.slopes[layer + 1] + feature * next * rows + start, rows);
+      if (!pass.context.scales()) return;
+      const T* scale = pass.context.row_scale(stack_.layers[layer + 1]) + start;
+      for (int64_t unit = feature * next; unit < (feature + 1) * next; ++unit) {
+        scale_line(scale + unit * pass.context.stride, count,
+                   pass.slopes[layer + 1] + unit * rows + start);
+      }
     });
   }
 
@@ -285,8 +348,8 @@ class Network {
   }
 
   void finish(const Pass<T>& pass) const {
-    if (stack_.last() == 0) return;
     const T* slopes = pass.slopes[stack_.last()];
+    if (!slopes) return;
     at::parallel_for(0, stack_.features * pass.rows, 4096, [&](int64_t begin, int64_t end) {
       for (int64_t index = begin; index < end; ++index) {
         pass.log_slopes[index] += std::log(std::max(slopes[index], tiny()));
@@ -311,6 +374,7 @@ class Network {
     const Curve<T, kind> curve{stack_.leak};
     const Shape& shape = stack_.layers[layer];
     const int64_t rows = pass.rows, width = shape.in_block, next = shape.out_block;
+    const T* slopes = pass.slopes[layer - 1];
     at::parallel_for(0, stack_.features, 1, [&](int64_t begin, int64_t end) {
       for (int64_t feature = begin; feature < end; ++feature) {
         const int64_t at = feature * width * rows;
@@ -321,10 +385,16 @@ class Network {
                                                 width, rows, count, nearest, lift);
           for (int64_t unit = 0; unit < width; ++unit) {
             const int64_t line = at + unit * rows + start;
-            bend_line(curve, pass.hidden[layer - 1] + line,
-                      layer > 1 ? pass.slopes[layer - 1] + line : nullptr,
+            bend_line(curve, pass.hidden[layer - 1] + line, slopes ? slopes + line : nullptr,
                       safe ? lift : nearest, safe, count, values + line, scaled + line,
-                      layer > 1 ? grad_lower + line : nullptr);
+                      slopes ? grad_lower + line : nullptr);
+          }
+        }
+        if (pass.context.scales()) {
+          for (int64_t unit = feature * width; unit < (feature + 1) * width; ++unit) {
+            const T* scale = pass.context.column_scale(shape) + unit * pass.context.stride;
+            scale_line(scale, rows, scaled + unit * rows);
+            scale_line(scale, rows, grad_lower + unit * rows);
           }
         }
         const T* upper = grad_slope + feature * next * rows;
@@ -334,7 +404,7 @@ class Network {
                 grads.averages + block, width);
         product(true, false, width, rows, next, stack_.averages(layer, transform_, feature),
                 width, upper, rows, false, grad_scaled + at, rows);
-        multiply_by(grad_scaled + at, width * rows, scaled + at, layer > 1 ? grad_lower + at : nullptr);
+        multiply_by(grad_scaled + at, width * rows, scaled + at, slopes ? grad_lower + at : nullptr);
       }
     });
   }
@@ -352,6 +422,64 @@ class Network {
     }
   }
 
+  // Gradients of what a context gives to a layer's outputs; then those of the outputs and of
+  // their slopes go below its row scales.
+  void pull_back_context(int64_t layer, const Pass<T>& pass, const Context<T>& grads, T* grad,
+                         T* grad_slope) const {
+    const Shape& shape = stack_.layers[layer];
+    const Context<const T>& context = pass.context;
+    const int64_t rows = pass.rows;
+    const T* h = layer == stack_.last() ? pass.outputs : pass.hidden[layer];
+    const T* slopes = pass.slopes[layer];
+    at::parallel_for(0, shape.rows(), 16, [&](int64_t begin, int64_t end) {
+      for (int64_t unit = begin; unit < end; ++unit) {
+        T *line = grad + unit * rows, *of_slope = grad_slope + unit * rows;
+        std::copy_n(line, rows, grads.bias(shape) + unit * grads.stride);
+        if (!context.scales()) continue;
+        const T* scale = context.row_scale(shape) + unit * context.stride;
+        const T* bias = context.bias(shape) + unit * context.stride;
+        const T *value = h + unit * rows, *slope = slopes + unit * rows;
+        T* found = grads.row_scale(shape) + unit * grads.stride;
+#pragma omp simd
+        for (int64_t row = 0; row < rows; ++row) {
+          const T of_log = line[row] * (value[row] - bias[row]) + of_slope[row] * slope[row];
+          found[row] = of_log / scale[row];
+          line[row] *= scale[row];
+          of_slope[row] *= scale[row];
+        }
+      }
+    });
+  }
+
+  // Gradients of the column scales of a layer, given those of its scaled inputs, which become
+  // those of the inputs. `of_log` holds the gradients of the log-slopes of scaled inputs; below
+  // the first layer, whose inputs have slope one, those of its outputs' slopes take their place.
+  void pull_back_columns(int64_t layer, const Pass<T>& pass, const T* input, const T* of_log,
+                         const T* grad_slope, const Context<T>& grads, T* below) const {
+    const Shape& shape = stack_.layers[layer];
+    const Context<const T>& context = pass.context;
+    const int64_t rows = pass.rows;
+    at::parallel_for(0, shape.columns(), 16, [&](int64_t begin, int64_t end) {
+      for (int64_t unit = begin; unit < end; ++unit) {
+        const T *value = input + unit * rows, *log = of_log + unit * rows;
+        const T* scale = context.column_scale(shape) + unit * context.stride;
+        T *line = below + unit * rows, *found = grads.column_scale(shape) + unit * grads.stride;
+        for (int64_t row = 0; row < rows; ++row) found[row] = line[row] * value[row];
+        if (of_log) {
+#pragma omp simd
+          for (int64_t row = 0; row < rows; ++row) found[row] += log[row] / scale[row];
+        } else {
+          for (int64_t out = unit * shape.out_block; out < (unit + 1) * shape.out_block; ++out) {
+            const T* slope = grad_slope + out * rows;
+#pragma omp simd
+            for (int64_t row = 0; row < rows; ++row) found[row] += slope[row];
+          }
+        }
+        scale_line(scale, rows, line);
+      }
+    });
+  }
+
   // Gradients of a layer's matrix, bias and input.
   void pull_back(int64_t layer, const T* input, const T* grad, T* grad_input,
                  const StackGrads<T>& grads, int64_t rows) const {
@@ -367,6 +495,7 @@ class Network {
               grad_weight + at, shape.columns());
       add = true;
     });
+    if (grads.context.biases) return;  // each row has its own
     T* bias = grads.biases + transform_ * stack_.layout.rows + shape.first_row;
     at::parallel_for(0, shape.rows(), 64, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
