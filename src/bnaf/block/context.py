@@ -4,12 +4,15 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from bnaf.block.weights import Contexts
 from bnaf.laws.affine import bounded
+
+SHORTEST_PIECE = 1e-3  # of a column; values that repeat would have none, and rounding decide
 
 
 class Conditioner(nn.Module):
@@ -34,9 +37,13 @@ class Conditioner(nn.Module):
         rank: Numbers that the last hidden layer is boiled down to, of which all predictions are
             linear functions; ``None`` for its units themselves.
         scales: Whether scales are predicted, too.
+        bins: Pieces that each column of the context is cut into, so that what is predicted may
+            bend at their ends as the splits of a tree do; 0 for none.
+        dropout: Share of hidden units that is left out of each step of training.
     """
 
     _order: Tensor
+    edges: Tensor | None
 
     def __init__(
         self,
@@ -49,6 +56,8 @@ class Conditioner(nn.Module):
         width: int,
         rank: int | None = None,
         scales: bool = False,
+        bins: int = 0,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.transforms, self.scales = transforms, scales
@@ -58,9 +67,11 @@ class Conditioner(nn.Module):
             if scales:
                 self.sizes += [features * out_block, features * in_block]
         modules: list[nn.Module] = []
-        inputs = context_features
+        inputs = context_features * (1 + bins)
         for _ in range(hidden_layers):
             modules += [nn.Linear(inputs, width), nn.SiLU()]
+            if dropout:
+                modules.append(nn.Dropout(dropout))
             inputs = width
         if hidden_layers and rank is not None:
             modules.append(nn.Linear(inputs, rank))
@@ -69,6 +80,11 @@ class Conditioner(nn.Module):
         self.hidden = nn.Sequential(*modules)
         self.prediction = nn.Linear(inputs, self.prediction_count)
         self.register_buffer("_order", self._kinds_apart(), persistent=False)
+        edges = None
+        if bins:  # as many of a standard normal law in each, until contexts are seen
+            levels = torch.linspace(0, 1, bins + 1).clamp(1e-3, 1 - 1e-3)
+            edges = torch.special.ndtri(levels).expand(context_features, -1).clone()
+        self.register_buffer("edges", edges)
         self.draw()
 
     @property
@@ -99,9 +115,27 @@ class Conditioner(nn.Module):
         for bias in pieces[:: self._kinds]:
             bias.normal_()
 
+    @torch.no_grad()
+    def see(self, context: Float[Tensor, "rows context_features"]) -> None:
+        """Cut the columns of the context into pieces of as many rows each."""
+        if self.edges is None:
+            return
+        levels = torch.linspace(0, 1, self.edges.shape[1], dtype=torch.float64)
+        rows = context.double().cpu().numpy()
+        self.edges.copy_(torch.from_numpy(np.quantile(rows, levels.numpy(), axis=0).T))
+
+    def _encode(self, context: Tensor) -> Tensor:
+        """Return the columns, and how far each has come in every piece, from -1/2 to 1/2."""
+        if self.edges is None:
+            return context
+        low, high = self.edges[:, :-1], self.edges[:, 1:]
+        length = (high - low).clamp(min=SHORTEST_PIECE)
+        pieces = ((context.unsqueeze(-1) - low) / length).clamp(0, 1) - 0.5
+        return torch.cat([context, pieces.flatten(-2)], -1)
+
     def forward(self, context: Float[Tensor, "*batch context_features"]) -> Contexts:
         """Return what each context does to the layers of every network."""
-        code = self.hidden(context).reshape(-1, self.prediction.in_features)
+        code = self.hidden(self._encode(context)).reshape(-1, self.prediction.in_features)
         weight: Tensor = self.prediction.weight
         bias: Tensor = self.prediction.bias
         if self.scales:

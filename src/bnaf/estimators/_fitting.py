@@ -20,6 +20,7 @@ from bnaf.tables.table import Table
 from bnaf.training import TrainingSettings
 from bnaf.training.recipe import valid_share
 
+MOST_REPEATED = 1_000_000  # rows that whole weights are written out to
 CHUNK_POINTS = 65_536  # pairs of a row and a base draw that are inverted at a time
 
 
@@ -86,12 +87,15 @@ def fit_model(
         given: Names of the latter.
     """
     rows, weights = distinct
+    if (weights == weights.round()).all() and weights.sum() <= max(MOST_REPEATED, 2 * len(rows)):
+        rows, weights = np.repeat(rows, weights.astype(int), 0), np.ones(int(weights.sum()))
     alike = bool((weights == weights[0]).all())
     return Model.fit(
         Table(torch.from_numpy(rows), (*columns, *given)),
         given=given,
-        valid=valid_share(len(rows)),
+        valid=None if alike else valid_share(len(rows)),
         weights=None if alike else weights,
+        members=getattr(estimator, "members", None),
         flow=estimator.flow,
         flow_settings=estimator.settings,
         settings=training_settings(estimator.training, estimator.random_state),

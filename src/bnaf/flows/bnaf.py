@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from bnaf._checks import one_of, whole, widths_of
+from bnaf._checks import between, one_of, whole, widths_of
 from bnaf.block.activations import activation_named
 from bnaf.block.context import Conditioner
 from bnaf.block.layers import BlockNetworks
@@ -23,6 +23,8 @@ RESIDUALS = ("gated", "normal", None)
 PERMUTATIONS = ("reverse", "random", None)
 INITS = ("published", "normal")
 CONTEXTS = ("biases", "amortised")
+CONTEXT_RATE = 0.1  # of the rate of the block networks
+FEW_CONTEXTS = 10_000  # rows up to which a context network is held back more
 FULL_WIDTH, LEAST_WIDTH = 20, 5
 PLAIN_FEATURES, WIDTH_TIMES_FEATURES = 16, 250  # columns of full width; more share so many units
 WEIGHT_PRECISION = 2.0  # of the prior of a raw weight, per feature
@@ -56,6 +58,8 @@ class BNAF(Flow):
         context_layers: Hidden layers of the context network; 0 makes it one linear map.
         context_width: Units of each of them.
         context_rank: Numbers that they are boiled down to before biases are predicted.
+        context_bins: Pieces that each column of the context is cut into; 0 for none.
+        context_dropout: Share of the context network's units that each step leaves out.
         init: Raw weights "published" as in the authors' code or "normal" as in the paper's
             appendix.
 
@@ -88,6 +92,8 @@ class BNAF(Flow):
         context_layers: int = 1,
         context_width: int = 64,
         context_rank: int = 16,
+        context_bins: int = 0,
+        context_dropout: float = 0.0,
         init: str = "published",
     ) -> None:
         super().__init__(features, context_features, direction)
@@ -100,6 +106,9 @@ class BNAF(Flow):
         context_layers = whole("context_layers", context_layers, least=0)
         context_width = whole("context_width", context_width)
         context_rank = whole("context_rank", context_rank)
+        context_bins = whole("context_bins", context_bins, least=0)
+        if context_dropout:
+            between("context_dropout", context_dropout, 0, 1)
         self.residuals = (residual,) * (transforms - 1) + (residual if last_residual else None,)
         self.permutation, self.bounded_gate = permutation, bounded_gate
         self.activation = activation_named(activation, leak)
@@ -127,6 +136,8 @@ class BNAF(Flow):
                 width=context_width,
                 rank=context_rank if context == "biases" else None,
                 scales=context == "amortised",
+                bins=context_bins,
+                dropout=context_dropout,
             )
 
     @classmethod
@@ -242,6 +253,35 @@ class BNAF(Flow):
             width = max(LEAST_WIDTH, width // 2)
         transforms, hidden_layers = (2, 1) if small else (3, 2)
         return {"transforms": transforms, "hidden_layers": hidden_layers, "width": width}
+
+    @classmethod
+    def context_sizes_for(cls, given: int, rows: int | None) -> dict[str, Any]:
+        """Return the context network that suits a table: its columns cut into pieces.
+
+        Where rows are few, more of its units are left out.
+
+        Args:
+            given: Number of columns that are given.
+            rows: Number of rows, where it is known.
+        """
+        few = rows is not None and rows <= FEW_CONTEXTS
+        return {
+            "context_layers": 2,
+            "context_width": 128,
+            "context_bins": 48,
+            "context_dropout": 0.2 if few else 0.1,
+        }
+
+    def see_contexts(self, context: Tensor) -> None:
+        """Cut the columns of the context into pieces of as many rows each."""
+        if self.conditioner is not None:
+            self.conditioner.see(context)
+
+    def rates(self) -> dict[str, tuple[float, list[nn.Parameter]]]:
+        """Return the context network's share of the rate: its weights are ordinary ones."""
+        if self.conditioner is None:
+            return {}
+        return {"context": (CONTEXT_RATE, list(self.conditioner.parameters()))}
 
     @classmethod
     def settings_of(cls, recorded: Mapping[str, Any]) -> dict[str, Any]:

@@ -110,6 +110,36 @@ class Flow(nn.Module, ABC):
         return {}
 
     @classmethod
+    def context_sizes_for(cls, given: int, rows: int | None) -> dict[str, Any]:
+        """Return the settings that suit so many given columns; the constructor's by default.
+
+        Args:
+            given: Number of columns that are given.
+            rows: Number of rows, where it is known.
+        """
+        return {}
+
+    def see_contexts(self, context: Tensor) -> None:
+        """Set what is set from all contexts of a table before training, if anything is."""
+
+    def rates(self) -> dict[str, tuple[float, list[nn.Parameter]]]:
+        """Return parameters that want another rate: by a name, the share of the rate and which."""
+        return {}
+
+    def losses(
+        self, rows: Tensor, context: Tensor | None = None, fold: Tensor | None = None
+    ) -> Float[Tensor, " rows"]:
+        """Return what maximum likelihood minimises: minus the log-density of each row.
+
+        Args:
+            rows: Rows.
+            context: What they are conditioned on, for a flow that takes contexts.
+            fold: Which part of the table each row belongs to, for flows of several members.
+        """
+        losses: Tensor = -self(context).log_prob(rows)
+        return losses
+
+    @classmethod
     def settings_of(cls, recorded: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings of a flow in a file, with those that came after it was written."""
         return dict(recorded)

@@ -11,6 +11,8 @@ FLOWS = {
     "planar": "bnaf.flows.planar:Planar",
 }
 """Module and class of each flow, imported on first use."""
+COMPOSED = {"ensemble": "bnaf.flows.ensemble:Ensemble"}
+"""Those that are made of others: model files know them, nobody fits them by name."""
 
 
 def flow_names() -> list[str]:
@@ -23,6 +25,11 @@ def flow_names() -> list[str]:
     return sorted(FLOWS)
 
 
+def stored_names() -> list[str]:
+    """Return the names that model files may hold: those of flows made of others too."""
+    return sorted(FLOWS | COMPOSED)
+
+
 def flow_named(name: str) -> type[Flow]:
     """Return the class of the flow of that name.
 
@@ -33,9 +40,10 @@ def flow_named(name: str) -> type[Flow]:
         >>> flow_named("bnaf").__name__
         'BNAF'
     """
-    if name not in FLOWS:
+    known = FLOWS | COMPOSED
+    if name not in known:
         raise SettingsError(f"flow must be one of {', '.join(flow_names())}, got {name!r}.")
-    module, _, attribute = FLOWS[name].partition(":")
+    module, _, attribute = known[name].partition(":")
     return getattr(import_module(module), attribute)  # type: ignore[no-any-return]
 
 
@@ -46,7 +54,7 @@ def flow_name(flow: Flow) -> str:
         SettingsError: If its class has none.
     """
     place = f"{type(flow).__module__}:{type(flow).__qualname__}"
-    for name, target in FLOWS.items():
+    for name, target in (FLOWS | COMPOSED).items():
         if target == place:
             return name
     raise SettingsError(

@@ -146,10 +146,10 @@ def _describe(shape: tuple[int, ...] | None) -> str:
 
 
 def _check_size(value: Any, largest: int) -> None:
-    if isinstance(value, list):
+    if isinstance(value, list | dict):
         if len(value) > largest:
             raise StorageError(f"a list of {len(value):,} is too long")
-        for entry in value:
+        for entry in value.values() if isinstance(value, dict) else value:
             _check_size(entry, largest)
     elif isinstance(value, int | float) and abs(value) > largest:
         raise StorageError(f"{value!r:.40} is too large")

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
 
@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bnaf._checks import plain
-from bnaf.errors import TableError
+from bnaf._checks import plain, whole
+from bnaf.errors import SettingsError, TableError
 from bnaf.model.standardisation import Standardisation
 from bnaf.model.whitening import whiten
 from bnaf.tables.reading import read_table
@@ -20,7 +20,7 @@ from bnaf.tables.streams import NumberedRows, ParquetStream
 from bnaf.tables.table import Table
 from bnaf.training._inputs import as_weights
 from bnaf.training.batches import Batch, StreamRows, sorted_order, worth_of
-from bnaf.training.recipe import TableFacts, is_small, valid_share
+from bnaf.training.recipe import TableFacts, choose_members, is_small, valid_share
 
 WHITENED_COLUMNS = 256  # up to which a small table is whitened: matrices go into model files
 
@@ -55,6 +55,7 @@ class FitData:
         given: Names of the columns that are conditioned on.
         scales: How they are standardised.
         facts: What the recipe goes by.
+        members: Number of flows that are averaged.
         split: Which rows of the table these are.
         train: Standardised rows to train on, or a stream of them.
         valid: Those to validate on, if any.
@@ -65,14 +66,25 @@ class FitData:
     given: tuple[str, ...]
     scales: Scales
     facts: TableFacts
+    members: int
     split: RowSplit
     train: Batch | StreamRows
     valid: Batch | StreamRows | None
 
     @property
+    def contexts(self) -> Tensor | None:
+        """Standardised contexts, of a stream those of its first batch."""
+        if isinstance(self.train, Batch):
+            return self.train.context
+        first = next(self.train.batches(0), None)
+        return None if first is None else first.context
+
+    @property
     def arguments(self) -> dict[str, Any]:
         """Arguments of :func:`bnaf.fit`."""
         found: dict[str, Any] = {}
+        if isinstance(self.train, Batch) and self.train.more:
+            return {"rows": self.train, "valid": self.valid}
         for part, prefix, name in ((self.train, "", "rows"), (self.valid, "valid_", "valid")):
             if isinstance(part, Batch):
                 found |= {name: part.rows, f"{prefix}context": part.context}
@@ -90,6 +102,7 @@ class FitData:
         valid: Any,
         test: float,
         weights: Any,
+        members: int | None,
         seed: int,
     ) -> "FitData":
         """Read a table or open a stream, split it, and standardise its columns."""
@@ -108,14 +121,28 @@ class FitData:
             stream = source.view(columns=chosen, rank=0, world_size=1)
             share = _valid_share(valid, stream.rows, weights)
             if not is_small(len(split_rows(stream.rows, share, test, seed=seed).train)):
+                if members not in (None, 1):
+                    raise SettingsError(
+                        f"members must be 1 for a stream, got {members}; averages are of rows in "
+                        "memory."
+                    )
                 return _from_stream(stream, names, valid, test, weights, seed)
             source = _gather(stream)
-        return _from_table(source.select(chosen), names, valid, test, weights, seed)
+        return _from_table(source.select(chosen), names, valid, test, weights, members, seed)
 
 
 def _from_table(
-    table: Table, names: tuple[str, ...], valid: Any, test: float, weights: Any, seed: int
+    table: Table,
+    names: tuple[str, ...],
+    valid: Any,
+    test: float,
+    weights: Any,
+    members: int | None,
+    seed: int,
 ) -> FitData:
+    members = _count_members(members, len(table), len(names), table.features, valid)
+    if members > 1:
+        valid = 0.0 if valid is None else valid  # the folds judge each other
     counts = None
     if weights is not None:
         like = torch.empty(0, dtype=torch.float64)
@@ -134,10 +161,9 @@ def _from_table(
     given = None
     if table.features > features:
         given = Standardisation.from_rows(rows[:, features:], weighed)
-    white = small and table.features <= WHITENED_COLUMNS
+    white = small and given is None and table.features <= WHITENED_COLUMNS
     if white:
-        known = None if given is None else given.apply(rows[:, features:])
-        moments = whiten(moments, rows[:, :features], known, weighed)
+        moments = whiten(moments, rows, None, weighed)
     scales = Scales(moments, given)
     validation = None
     if held_out is not None:
@@ -145,9 +171,15 @@ def _from_table(
     elif len(sets.valid):
         kept = None if counts is None else counts[sets.valid]
         validation = scales.apply(table.rows[sets.valid], kept)
+    standardised = scales.apply(rows, weighed)
+    if members > 1 and validation is None:
+        generator = torch.Generator().manual_seed(seed)
+        fold = torch.randperm(len(rows), generator=generator) % members
+        validation = standardised = replace(standardised, more={"fold": fold})
     facts = TableFacts(
         rows=len(train),
         columns=table.features,
+        given=table.features - features,
         worth=len(train) if weighed is None else worth_of(weighed),
         valid_rows=None if validation is None else len(validation.rows),
         standardised=True,
@@ -159,8 +191,9 @@ def _from_table(
         table.columns[features:],
         scales,
         facts,
+        members,
         split,
-        scales.apply(rows, weighed),
+        standardised,
         validation,
     )
 
@@ -203,6 +236,7 @@ def _from_stream(
     facts = TableFacts(
         rows=train.rows,
         columns=len(stream.columns),
+        given=len(given_names),
         worth=worth,
         valid_rows=split.valid if held_out is None else len(held_out),
         batch=stream.batch_rows,
@@ -215,10 +249,29 @@ def _from_stream(
         given_names,
         scales,
         facts,
+        1,
         split,
         StreamRows(train, prepare, worth=worth, digest=_digest(scales, counts)),
         validation,
     )
+
+
+def _count_members(members: int | None, rows: int, columns: int, features: int, valid: Any) -> int:
+    """Return how many flows are averaged.
+
+    Raises:
+        SettingsError: If there are to be several of a table that one flow must do.
+    """
+    if members is None:
+        return choose_members(rows, columns, features - columns) if valid is None else 1
+    members = whole("members", members)
+    if members > 1 and columns > 1:
+        raise SettingsError(
+            f"members must be 1 for {columns} columns, got {members}; averages are of one column."
+        )
+    if members > rows:
+        raise SettingsError(f"members must be at most the {rows} rows, got {members}.")
+    return members
 
 
 def _digest(scales: Scales, weights: Tensor | None) -> str:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from bnaf._files import stored_file
 from bnaf.errors import BnafError, SettingsError, StorageError
 from bnaf.flows.flow import Flow
-from bnaf.flows.registry import flow_name, flow_named, flow_names
+from bnaf.flows.registry import flow_name, flow_named, stored_names
 from bnaf.model._blueprint import build_flow, check_tensors, check_values, plan_flow
 from bnaf.model.model import Model
 from bnaf.model.standardisation import Standardisation
@@ -233,10 +233,10 @@ def _read_header(metadata: Mapping[str, str], name: str) -> dict[str, Any]:
                 f"{name} expects {field!r} of type {kind.__name__} in its header, got "
                 f"{type(header.get(field)).__name__}."
             )
-    if header["kind"] not in ("flow", "model") or header["flow"] not in flow_names():
+    if header["kind"] not in ("flow", "model") or header["flow"] not in stored_names():
         raise StorageError(
             f"{name} holds a {header['kind'][:40]!r} named {header['flow'][:40]!r}, expected a "
-            f"'flow' or a 'model' named {' or '.join(map(repr, flow_names()))}. Update bnaf?"
+            f"'flow' or a 'model' named {' or '.join(map(repr, stored_names()))}. Update bnaf?"
         )
     return header
 

@@ -48,8 +48,9 @@ def make_source(
         rows, context, weights, more = rows.rows, rows.context, rows.weights, dict(rows.more)
     if isinstance(rows, Tensor | np.ndarray):
         table, known, counts = _table(rows, context, weights, objective, like, "")
-        columns = table.shape[1] + (0 if known is None else known.shape[1])
-        facts = TableFacts(rows=len(table), columns=columns, valid_rows=valid_rows)
+        given = 0 if known is None else known.shape[1]
+        columns = table.shape[1] + given
+        facts = TableFacts(rows=len(table), columns=columns, given=given, valid_rows=valid_rows)
         settings = resolve(settings, facts, objective)
         source: BatchSource = ArrayRows(
             table,
@@ -104,8 +105,11 @@ def make_held_out(
     valid: Any, context: Any, weights: Any, objective: Objective, like: Tensor
 ) -> BatchSource:
     """Return where the rows to validate on come from."""
+    more = {}
+    if isinstance(valid, Batch) and context is None and weights is None:
+        valid, context, weights, more = valid.rows, valid.context, valid.weights, valid.more
     if isinstance(valid, Tensor | np.ndarray):
-        return ArrayRows(*_table(valid, context, weights, objective, like, "valid_"))
+        return ArrayRows(*_table(valid, context, weights, objective, like, "valid_"), more=more)
     return _stream(valid, context, weights, "valid")
 
 

@@ -69,6 +69,15 @@ class Objective(nn.Module, ABC):
                 found |= module.pulls()
         return found
 
+    def rates(self) -> dict[str, tuple[float, list[nn.Parameter]]]:
+        """Return parameters of the flows in it that want another rate, by a name."""
+        found: dict[str, tuple[float, list[nn.Parameter]]] = {}
+        for module in self.modules():
+            if isinstance(module, Flow):
+                for name, (share, parameters) in module.rates().items():
+                    found[name] = (share, [*found.get(name, (share, []))[1], *parameters])
+        return found
+
     def forward(self, batch: Batch) -> Float[Tensor, ""]:
         """Return the mean loss of the rows, weighted where there are weights."""
         losses, weights = self.losses(batch), batch.weights
@@ -109,8 +118,7 @@ class MaximumLikelihood(FlowObjective):
     """
 
     def losses(self, batch: Batch) -> Float[Tensor, " rows"]:
-        losses: Tensor = -self.flow(batch.context).log_prob(batch.rows)
-        return losses
+        return self.flow.losses(batch.rows, batch.context, batch.more.get("fold"))
 
 
 class ReverseKL(FlowObjective):

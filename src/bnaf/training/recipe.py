@@ -10,6 +10,7 @@ from bnaf.training.settings import TrainingSettings
 SMALL_TABLE = 1_000  # rows up to which a table is small: every step takes them all
 VALID_SHARE = 0.1  # of the rows of a table that is not
 BATCH = 512
+FEW_ROWS, SMALL_BATCH, MEMBERS = 10_000, 256, 5  # of conditional fits
 SMALL_STEPS = 300  # of runs whose steps take all rows
 PULL, PULLED_ROWS = 1.0, 5_000  # strength of the prior of the weights, and rows up to which it is
 SCOTT_SHARE = 0.25  # deviation of the noise of a small table, in units of Scott's bandwidth
@@ -41,6 +42,7 @@ class TableFacts:
     Args:
         rows: Number of rows to train on; ``None`` for a stream that does not say.
         columns: Number of columns, those of a context included.
+        given: Number of columns of the context.
         worth: What the rows are worth, where that is known.
         valid_rows: Number of validation rows, where there are some and it is known.
         batch: Rows of a batch, where the source has its own.
@@ -51,6 +53,7 @@ class TableFacts:
 
     rows: int | None = None
     columns: int = 1
+    given: int = 0
     worth: float | None = None
     valid_rows: int | None = None
     batch: int | None = None
@@ -85,7 +88,7 @@ def resolve(
         20000
     """
     rows = STREAM_ROWS if table.rows is None else table.rows
-    batch = settings.batch or (rows if table.small else BATCH)
+    batch = settings.batch or choose_batch(rows, table.given)
     batches = table.batches or math.ceil(rows / batch)
     size = table.batch or (batch if table.rows is None else max(1, rows // batches))
     if settings.learning_rate is None:
@@ -94,6 +97,7 @@ def resolve(
         settings = replace(settings, batch=batch)
     if settings.pull is None:
         pulled = table.standardised and table.worth is not None and table.worth <= PULLED_ROWS
+        pulled = pulled and not table.given  # a context network has its dropout
         settings = replace(settings, pull=PULL if pulled else 0.0)
     if settings.noise is None:
         noise = 0.0
@@ -106,6 +110,24 @@ def resolve(
         interval = choose_interval(settings.schedule, batches, size, table.valid_rows)
         settings = replace(settings, evaluate_every=interval)
     return settings
+
+
+def choose_batch(rows: int, given: int) -> int:
+    """Return how many rows a step takes: all of a small table without given columns."""
+    if given:
+        return min(rows, BATCH if rows > FEW_ROWS else SMALL_BATCH)
+    return rows if is_small(rows) else BATCH
+
+
+def choose_members(rows: int | None, columns: int, given: int) -> int:
+    """Return how many flows are fitted to parts of a table, to be averaged.
+
+    Only densities of one column given others are: their tables are soon small for what a context
+    network could memorise of them, and what averages of fits gain is more than what rows set
+    aside cost.
+    """
+    few = rows is not None and rows <= FEW_ROWS
+    return MEMBERS if given and columns == 1 and few else 1
 
 
 def choose_steps(rows: int, batch: int) -> int:

@@ -32,6 +32,7 @@ class TrainingRecord:
         batch: Rows per step, where they were in memory.
         history: Every evaluation.
         settings: The settings by name.
+        rates: Largest rate of each kind of parameters, where it is known.
     """
 
     reason: str
@@ -45,6 +46,7 @@ class TrainingRecord:
     batch: int | None
     history: tuple[Evaluation, ...]
     settings: dict[str, Any]
+    rates: dict[str, float] = dataclasses.field(default_factory=dict)
 
     def shortened(self, entries: int = 1000) -> "TrainingRecord":
         """Return the record with so many evaluations at most, evenly chosen, first and last kept.

@@ -72,7 +72,13 @@ class Job:
             version = version or next_version(self.logs)
             loggers = make_loggers(self.logs, version, self.loggers)
         fabric = make_fabric(self.settings, device, loggers)
-        train = partial(self.train, identity=identity, resumed=bool(facts), version=version)
+        train = partial(
+            self.train,
+            identity=identity,
+            resumed=bool(facts),
+            one_rate=facts is not None and facts["version"] == 2,  # as all runs had then
+            version=version,
+        )
         try:
             outcome = _launch(fabric, train)
             self.objective.load_state_dict(outcome.weights)
@@ -91,12 +97,14 @@ class Job:
         *,
         identity: dict[str, Any],
         resumed: bool,
+        one_rate: bool,
         version: str | None,
         interrupts: Interrupts,
     ) -> Outcome:
         """Run on this process."""
         progress = self._display(fabric.global_rank)
-        run = TrainingRun(self._plan(fabric.world_size), fabric, progress, interrupts)
+        plan = self._plan(fabric.world_size, one_rate=one_rate)
+        run = TrainingRun(plan, fabric, progress, interrupts)
         run.keeper.identity = identity
         if resumed:
             run.resume()
@@ -116,11 +124,12 @@ class Job:
             return Silence()
         return make_progress(True) if self.progress is True else self.progress
 
-    def _plan(self, world_size: int) -> Plan:
+    def _plan(self, world_size: int, *, one_rate: bool) -> Plan:
         epoch_batches = self.source.batch_count(world_size)
         return Plan(
             objective=self.objective,
             optimiser=self.optimiser,
+            rates={} if one_rate else self.objective.rates(),
             source=self.source,
             valid=self.valid,
             budget=Budget.of(self.settings, epoch_batches),
@@ -137,6 +146,7 @@ class Job:
             "flow": getattr(objective.trained, "settings", {}),
             "objective": {"name": type(objective).__name__, **objective.settings},
             "optimiser": None if self.optimiser is None else _describe(self.optimiser),
+            "rates": {name: share for name, (share, _) in objective.rates().items()},
             "rows": self.source.identity,
             "valid": None if self.valid is None else self.valid.identity.get("fingerprint"),
         }
@@ -170,6 +180,7 @@ class Job:
             batch=self.source.batch,
             history=tuple(state.history),
             settings=self.settings.as_dict(),
+            rates=run.stepper.rates,
         )
 
 

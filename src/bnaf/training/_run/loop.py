@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from lightning_fabric import Fabric
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from bnaf.errors import StorageError, TableError
@@ -38,6 +38,7 @@ class Plan:
     Args:
         objective: What is minimised.
         optimiser: From parameters to an optimiser, if not Adam.
+        rates: Parameters that want another rate: by a name, the share of the rate and which.
         source: Where batches come from.
         valid: Rows that are only evaluated, if any.
         budget: What may be spent.
@@ -48,6 +49,7 @@ class Plan:
 
     objective: Objective
     optimiser: Callable[[Any], Optimizer] | None
+    rates: dict[str, tuple[float, list[nn.Parameter]]]
     source: BatchSource
     valid: BatchSource | None
     budget: Budget
@@ -72,7 +74,12 @@ class TrainingRun:
         self.plan, self.fabric, self.progress = plan, fabric, progress
         self.settings = plan.settings
         self.stepper = Stepper(
-            fabric, plan.objective, plan.settings, plan.source.worth, plan.optimiser
+            fabric,
+            plan.objective,
+            plan.settings,
+            worth=plan.source.worth,
+            optimiser=plan.optimiser,
+            rates=plan.rates,
         )
         self.plateau = Plateau(plan.settings)
         self.keeper = Keeper(self.stepper)

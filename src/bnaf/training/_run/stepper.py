@@ -1,8 +1,7 @@
 """One step of training, without waiting for the device."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Any
 
 import torch
@@ -39,6 +38,7 @@ class Stepper:
         worth: What the rows of the table are worth, where that is known; without, the weights are
             not pulled anywhere.
         optimiser: From parameters to an optimiser; Adam by default.
+        rates: Parameters that want another rate of Adam: by a name, its share and which.
     """
 
     def __init__(
@@ -48,15 +48,23 @@ class Stepper:
         settings: TrainingSettings,
         worth: float | None = None,
         optimiser: Callable[[Any], Optimizer] | None = None,
+        rates: Mapping[str, tuple[float, list[nn.Parameter]]] | None = None,
     ) -> None:
         self.fabric, self.objective, self.settings = fabric, objective, settings
-        adam = partial(Adam, lr=settings.rate, amsgrad=settings.amsgrad, fused=True)
         chosen = [weight for weight in objective.parameters() if weight.requires_grad]
-        self.optimiser = (optimiser or adam)(chosen)
-        rates = [group["lr"] for group in self.optimiser.param_groups]
-        between("The rate of the optimiser", rates[0])
-        self._proportions = [rate / rates[0] for rate in rates]
+        if optimiser is None:
+            groups = _group(chosen, settings.rate, rates or {})
+            self.optimiser: Optimizer = Adam(groups, amsgrad=settings.amsgrad, fused=True)
+        else:
+            self.optimiser = optimiser(chosen)
+        largest = [group["lr"] for group in self.optimiser.param_groups]
+        between("The rate of the optimiser", largest[0])
+        self._proportions = [rate / largest[0] for rate in largest]
+        names = [group.get("of", str(i)) for i, group in enumerate(self.optimiser.param_groups)]
+        self.rates = dict(zip(names, largest, strict=True))  # by what they are the rates of
         self._obedient = obeys_on_device(self.optimiser)
+        drops_out = any(isinstance(part, nn.Dropout) for part in objective.modules())
+        self._draws = objective.draws or drops_out
         module: Any = _Unpacked(objective, shared=fabric.world_size > 1)
         module = torch.compile(module) if settings.compile else module
         wrapped, self._shared_optimiser = fabric.setup(module, self.optimiser)
@@ -182,7 +190,7 @@ class Stepper:
         return nullcontext() if self.average is None else self.average.applied()
 
     def _private_draws(self, step: int) -> AbstractContextManager[None]:
-        if not self.objective.draws:
+        if not self._draws:
             return nullcontext()
         seed = mix_seed(self.settings.seed, step, self.fabric.global_rank)
         return private_draws(seed, self.fabric.device)
@@ -199,6 +207,21 @@ class Stepper:
         weights = totals * (1 - bad)
         losses = torch.where(bad > 0, 0.0, losses)
         return torch.stack([(losses * weights).sum(), weights.sum(), bad.sum()])
+
+
+def _group(
+    parameters: Sequence[nn.Parameter],
+    rate: float,
+    rates: Mapping[str, tuple[float, list[nn.Parameter]]],
+) -> list[dict[str, Any]]:
+    """Return parameters by the rates they want, those of the plain rate first."""
+    others = {weight for _, weights in rates.values() for weight in weights}
+    plain = [weight for weight in parameters if weight not in others]
+    groups: list[dict[str, Any]] = [{"params": plain, "lr": rate, "of": "flow"}]
+    for name, (share, weights) in rates.items():
+        trained = [weight for weight in weights if weight.requires_grad]
+        groups.append({"params": trained, "lr": rate * share, "of": name})
+    return [group for group in groups if group["params"]]
 
 
 class _Parcel:

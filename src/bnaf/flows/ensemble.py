@@ -1,0 +1,176 @@
+"""Several flows of one column, averaged."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from bnaf._checks import whole
+from bnaf.errors import SettingsError
+from bnaf.flows.flow import Flow
+from bnaf.laws.transforms import Passage, Points, RowTransform
+
+MOST_STEPS = 200  # of the search for a pre-image
+
+
+class MixtureTransform(RowTransform):
+    r"""From rows of one column to the normal scores of a mixture of laws.
+
+    With the maps :math:`f_k` of its members to standard normal noise,
+
+    .. math:: z = \Phi^{-1} \Bigl( \tfrac1K \sum_k \Phi(f_k(x)) \Bigr), \qquad
+              \varphi(z) \, \frac{dz}{dx} = \tfrac1K \sum_k \varphi(f_k(x)) \, f_k'(x)
+
+    so that the density of x is the mean of those of the members.
+
+    Args:
+        members: Transforms of one column.
+    """
+
+    def __init__(self, members: Sequence[RowTransform]) -> None:
+        super().__init__(1, members[0].like)
+        self.members = members
+
+    @property
+    def onto(self) -> bool:
+        """Whether every row has a pre-image: where one has one under some member."""
+        return any(member.onto for member in self.members)
+
+    def _map(self, x: Points, *, ladj: bool) -> Passage:
+        passages = [member.map(x) for member in self.members]
+        scores = torch.cat([passage.rows for passage in passages], -1)
+        z = mean_score(scores)
+        log_densities = [
+            passage.log_det - 0.5 * passage.rows.squeeze(-1).square() for passage in passages
+        ]
+        log_density = torch.stack(log_densities).logsumexp(0) - math.log(len(passages))
+        return Passage(z.unsqueeze(-1), log_density + 0.5 * z.square())
+
+    def _invert(self, y: Points, *, ladj: bool) -> Passage:
+        with torch.no_grad():
+            x = self._solve(y)
+        z, log_det, _ = self._map(x, ladj=True)
+        # a Newton step changes nothing but brings the gradients of the implicit function
+        x = x - (z - y) * (-log_det).exp().detach().unsqueeze(-1)
+        return Passage(x, -log_det)
+
+    def _solve(self, y: Points) -> Points:
+        """Return pre-images: the root lies between those of the members."""
+        ends = torch.stack([member.invert(y).rows for member in self.members])
+        low, high, x = ends.amin(0), ends.amax(0), ends.mean(0)
+        previous = torch.full_like(x, torch.inf)
+        for _ in range(MOST_STEPS):
+            z, log_det, _ = self._map(x, ladj=True)
+            error = z - y
+            low, high = torch.where(error < 0, x, low), torch.where(error > 0, x, high)
+            newton = x - error * (-log_det).exp().unsqueeze(-1)
+            good = (newton >= low) & (newton <= high) & (error.abs() <= previous / 2)
+            step = torch.where(good, newton, low + (high - low) / 2) - x
+            previous, x = error.abs(), x + step
+            if (step.abs() <= torch.finfo(x.dtype).eps * x.abs().clamp(min=1)).all():
+                break
+        return x
+
+
+def mean_score(scores: Float[Tensor, "*batch members"]) -> Float[Tensor, "*batch"]:
+    """Return the normal score of the mean of normal probabilities, exact in both tails."""
+    above = scores.mean(-1, keepdim=True) > 0
+    side = torch.where(above, -scores, scores)  # the smaller probabilities are the exact ones
+    share = torch.special.ndtr(side).mean(-1)
+    # where all underflow, the nearest member tells
+    z = torch.where(share > 0, torch.special.ndtri(share.clamp(min=1e-300)), side.amax(-1))
+    return torch.where(above.squeeze(-1), -z, z)
+
+
+class Ensemble(Flow):
+    """Flows of one column whose densities are averaged: each learns without a part of the rows.
+
+    Rows that say which fold they belong to train all members but the one of that fold, and judge
+    that one alone. So all rows train and all judge, and none judges what it trained.
+
+    Args:
+        features: Number of columns of a row, which is 1.
+        context_features: Number of columns of a context; 0 for none.
+        flow: Name of the members in :mod:`bnaf.flows.registry`.
+        members: Their number.
+        settings: Arguments of each.
+
+    Example:
+        >>> Ensemble(1, members=2)().log_prob(torch.zeros(7, 1)).shape
+        torch.Size([7])
+    """
+
+    def __init__(
+        self,
+        features: int = 1,
+        context_features: int = 0,
+        *,
+        flow: str = "bnaf",
+        members: int = 5,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        from bnaf.flows.registry import flow_named
+
+        super().__init__(features, context_features)
+        if self.features != 1:
+            raise SettingsError(
+                f"An ensemble averages densities of one column, got features={features}; fit one "
+                "flow to several."
+            )
+        kind = flow_named(flow)
+        if issubclass(kind, Ensemble):
+            raise SettingsError(f"flow must be one that is no ensemble itself, got {flow!r}.")
+        self.learning_rate = kind.learning_rate  # type: ignore[misc]
+        self.members = nn.ModuleList(
+            kind(features, context_features, **dict(settings or {}))
+            for _ in range(whole("members", members))
+        )
+
+    @property
+    def flows(self) -> list[Flow]:
+        """The members."""
+        return [member for member in self.members if isinstance(member, Flow)]
+
+    def start_smoothly(self) -> None:
+        """Start every member as a smooth density."""
+        for flow in self.flows:
+            flow.start_smoothly()
+
+    def see_contexts(self, context: Tensor) -> None:
+        """Show the contexts of a table to every member."""
+        for flow in self.flows:
+            flow.see_contexts(context)
+
+    def make_transform(
+        self, context: Float[Tensor, "*batch context_features"] | None
+    ) -> MixtureTransform:
+        return MixtureTransform([flow.make_transform(context) for flow in self.flows])
+
+    def losses(
+        self, rows: Tensor, context: Tensor | None = None, fold: Tensor | None = None
+    ) -> Float[Tensor, " rows"]:
+        """Return what is minimised: the mean loss of the members that a row trains.
+
+        Where folds are told and the flow is not training, it is the loss of the member that the
+        row did not train; where they are not, that of the mixture.
+        """
+        if fold is None and not self.training:
+            return super().losses(rows, context)
+        total = rows.new_zeros(len(rows))
+        count = len(self.flows)
+        for index, flow in enumerate(self.flows):
+            if fold is None:
+                total = total + flow.losses(rows, context) / count
+                continue
+            own = fold.remainder(count) == index
+            which = (own if not self.training else ~own).nonzero().squeeze(1)
+            if count == 1:
+                which = torch.arange(len(rows), device=rows.device)
+            given = None if context is None else context[which]
+            share = flow.losses(rows[which], given)
+            weight = 1.0 if not self.training else 1 / max(1, count - 1)
+            total = total.index_add(0, which, weight * share)
+        return total
