@@ -22,11 +22,18 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from bnaf import SettingsError, ShapeError, TrainingSettings, load, save
-from bnaf.estimators import ConditionalFlowDensity, FlowDensity, FlowOutlierDetector
+from bnaf import Model, SettingsError, ShapeError, TrainingSettings, load, save
+from bnaf.estimators import (
+    ConditionalFlowDensity,
+    FlowDensity,
+    FlowOutlierDetector,
+    crps_scorer,
+)
 from bnaf.estimators._fitting import spread_base, weighted_threshold
+from bnaf.flows.ensemble import Ensemble
 from bnaf.flows.registry import flow_name, flow_names
 from bnaf.model.standardisation import Standardisation
+from bnaf.tables.table import Table
 
 QUICK = {"steps": 10}
 ESTIMATORS = [FlowDensity, ConditionalFlowDensity, FlowOutlierDetector]
@@ -133,8 +140,10 @@ def test_names_of_pandas_columns_are_kept(kind):
 @pytest.mark.parametrize("flow", flow_names())
 def test_any_flow_of_the_registry(kind, flow):
     fitted = kind(flow, settings={"transforms": 2}, training=QUICK).fit(X, Y)
-    assert flow_name(fitted.model_.flow) == flow
-    assert fitted.model_.flow.settings["transforms"] == 2
+    made = fitted.model_.flow
+    made = made.flows[0] if isinstance(made, Ensemble) else made
+    assert flow_name(made) == flow
+    assert made.settings["transforms"] == 2
     assert np.isfinite(score(fitted)).all()
 
 
@@ -196,6 +205,67 @@ def test_several_columns_of_y():
     assert r2_score(np.stack([Y, X[:, 1]], 1), law.predict(X)) > 0.5
     with pytest.raises(ShapeError, match="y must have the 2 columns given to fit, got 1"):
         law.log_prob(X, Y)
+
+
+def test_quantiles_of_one_column_are_those_of_its_cdf():
+    law = ConditionalFlowDensity(training=QUICK).fit(X, Y)
+    levels = np.array([1e-6, 0.05, 0.5, 0.95, 1 - 1e-6])
+    quantiles = law.predict_quantiles(X, levels)
+    for level, column in zip(levels, quantiles.T, strict=True):
+        np.testing.assert_allclose(law.cdf(X, column), level, rtol=1e-8)
+    np.testing.assert_allclose(law.predict_interval(X, 0.9), quantiles[:, [1, 3]], rtol=1e-12)
+
+
+def test_predictions_of_one_column_need_no_draws():
+    fits = [ConditionalFlowDensity(training=QUICK, draws=draws).fit(X, Y) for draws in (1, 300)]
+    for predict in ("predict", "predict_std", "predict_quantiles"):
+        one, other = (getattr(law, predict)(X) for law in fits)
+        np.testing.assert_array_equal(one, other)
+
+
+def test_the_ends_of_the_levels_are_infinite():
+    law = ConditionalFlowDensity(training=QUICK).fit(X, Y)
+    quantiles = law.predict_quantiles(X, (0, 0.5, 1))
+    assert (quantiles[:, 0] == -np.inf).all()
+    assert np.isfinite(quantiles[:, 1]).all()
+    assert (quantiles[:, 2] == np.inf).all()
+
+
+def test_moments_and_crps_are_integrals_of_the_law():
+    law = ConditionalFlowDensity(training=QUICK).fit(X, Y)
+    given, y = X[:1], Y[:1]
+    grid = np.linspace(-40, 40, 20_001) * Y.std() + Y.mean()
+    density = np.exp(law.log_prob(np.repeat(given, len(grid), 0), grid))
+    mean = np.trapezoid(density * grid, grid)
+    variance = np.trapezoid(density * (grid - mean) ** 2, grid)
+    np.testing.assert_allclose(law.predict(given), mean, rtol=1e-3)
+    np.testing.assert_allclose(law.predict_std(given), variance**0.5, rtol=1e-3)
+    excess = (law.cdf(np.repeat(given, len(grid), 0), grid) - (grid >= y)) ** 2
+    np.testing.assert_allclose(law.crps(given, y), np.trapezoid(excess, grid), rtol=1e-2)
+    assert crps_scorer(law, X, Y) == -law.crps(X, Y).mean()
+
+
+@pytest.mark.parametrize("name", ["cdf", "crps"])
+def test_what_is_of_one_column_refuses_several(name):
+    targets = np.stack([Y, -Y], 1)
+    law = ConditionalFlowDensity(training=QUICK).fit(X, targets)
+    with pytest.raises(SettingsError, match=f"{name} is of one column of y, got 2"):
+        getattr(law, name)(X, targets)
+
+
+def test_rows_that_repeat_train_as_the_rows_they_stand_for(rng):
+    rows = rng.integers(3, size=(1200, 2)).astype(float)
+    law = ConditionalFlowDensity(training=QUICK, members=2).fit(rows[:, :1], rows[:, 1])
+    assert law.model_.record["split"]["rows"] == 1200
+    model = Model.fit(
+        Table(torch.from_numpy(rows[np.lexsort((rows[:, 0], rows[:, 1]))]), ("x0", "y0")),
+        given=["x0"],
+        settings=TrainingSettings(**QUICK),
+        members=2,
+        progress=False,
+    )
+    theirs = model.log_prob(torch.from_numpy(rows[:, 1:]), torch.from_numpy(rows[:, :1]))
+    np.testing.assert_allclose(law.log_prob(rows[:, :1], rows[:, 1]), theirs.numpy())
 
 
 def test_means_predict_what_scikit_learn_asks_of_regressors():

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from bnaf.block.weights import Contexts
 from bnaf.laws.affine import bounded
 
+PIECE_SCALE = 1.0
 SHORTEST_PIECE = 1e-3  # of a column; values that repeat would have none, and rounding decide
 
 
@@ -130,7 +131,7 @@ class Conditioner(nn.Module):
             return context
         low, high = self.edges[:, :-1], self.edges[:, 1:]
         length = (high - low).clamp(min=SHORTEST_PIECE)
-        pieces = ((context.unsqueeze(-1) - low) / length).clamp(0, 1) - 0.5
+        pieces = PIECE_SCALE * (((context.unsqueeze(-1) - low) / length).clamp(0, 1) - 0.5)
         return torch.cat([context, pieces.flatten(-2)], -1)
 
     def forward(self, context: Float[Tensor, "*batch context_features"]) -> Contexts:

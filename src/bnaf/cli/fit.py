@@ -55,6 +55,10 @@ def fit(
     flow: Annotated[
         str | None, Option(help="Which flow.", autocompletion=options.complete_flow)
     ] = None,
+    members: Annotated[
+        int | None,
+        Option(help="Flows whose densities are averaged, of one column given others."),
+    ] = None,
     seconds: options.Seconds = None,
     epochs: options.Epochs = None,
     steps: options.Steps = None,
@@ -117,7 +121,7 @@ def fit(
             checkpoint=checkpoint,
             logs=logs,
             progress=not quiet,
-            **options.chosen(flow=flow),
+            **options.chosen(flow=flow, members=members),
         )
     except TrainingError as error:
         if not _is_first_process():

@@ -178,26 +178,26 @@ def spread_base(draws: int, features: int) -> Float64[Tensor, "draws features"]:
 def summarise(
     model: Model,
     given: Float64[np.ndarray, "rows columns"],
-    draws: int,
+    base: Float64[Tensor, "points features"],
     reduce: Callable[[np.ndarray], np.ndarray],
 ) -> np.ndarray:
-    """Return something of the law of each row, from the same base draws for all of them.
+    """Return something of the law of each row, from the same base points for all of them.
 
     Args:
         model: A conditional model.
         given: What to condition on.
-        draws: How many draws stand for a law.
-        reduce: What to make of values of shape (draws, rows, columns): one entry per row.
+        base: Points of the base that stand for a law.
+        reduce: What to make of values of shape (points, rows, columns): one entry per row.
 
     Raises:
-        InversionError: If the flow is not onto, and a draw has no pre-image.
+        InversionError: If the flow is not onto, and a point has no pre-image.
     """
-    z = spread_base(draws, model.features).unsqueeze(1)  # (draws, 1, features)
+    z = base.unsqueeze(1)  # (points, 1, features)
     flow = copy.deepcopy(model.flow).to(torch.float64).eval()
     context = model.given_standardisation.apply(torch.from_numpy(np.array(given)))
     parts = []
     with torch.no_grad():
-        for part in context.split(max(1, CHUNK_POINTS // draws)):
+        for part in context.split(max(1, CHUNK_POINTS // len(base))):
             inversion = flow(part).transform.invert(z.expand(-1, len(part), -1))
             parts.append(
                 reduce(model.standardisation.invert(reached(inversion).rows, part).numpy())

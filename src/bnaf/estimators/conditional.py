@@ -1,15 +1,17 @@
 """The density of some columns given others, as a regressor."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float64
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
 
-from bnaf._checks import whole
+from bnaf._checks import between, whole
 from bnaf.errors import SettingsError, ShapeError
 from bnaf.estimators._fitting import (
     column_names,
@@ -17,25 +19,33 @@ from bnaf.estimators._fitting import (
     fit_model,
     log_prob,
     merge_rows,
+    spread_base,
     summarise,
 )
+from bnaf.laws.normal import normal_cdf
+
+REACH, NODES = 8.0, 401  # of the trapezoidal rule over the base, exact for what is smooth
 
 
 class ConditionalFlowDensity(RegressorMixin, BaseEstimator):
     r"""Density :math:`p(y \mid X)` of one or several columns given others, by a flow.
 
-    It is a regressor that predicts a whole law: ``predict`` returns its mean,
-    ``predict_quantiles`` its quantiles, both from the same base draws for every row, so that they
-    do not depend on the rows they are computed with. Unlike that of other regressors, ``score`` is
-    the mean log-density in nats, and not a coefficient of determination. Of more than 1,000 rows
-    a tenth is set aside by the seed, to tell when to stop.
+    It is a regressor that predicts a whole law: ``predict`` returns its mean, ``predict_std`` its
+    deviation, ``predict_quantiles`` and ``predict_interval`` its quantiles. Of one column of y
+    they are exact, and so is ``cdf``: quantiles are roots of the flow, means a quadrature over
+    them. Of several columns they come from base draws, the same for every row. Unlike that of
+    other regressors, ``score`` is the mean log-density in nats, not a share of the variance.
+    Up to 10,000 rows of one column are fitted by several flows, as ``members`` says; of others a
+    tenth is set aside by the seed, to tell when to stop.
 
     Args:
         flow: Name of a flow in :mod:`bnaf.flows.registry`.
         settings: Arguments of the flow, as a dict; those left out suit the size of the table.
         training: How to train: :class:`bnaf.TrainingSettings`, a dict of its arguments, or
             ``None`` for the default recipe.
-        draws: Base draws that predictions are computed from.
+        members: Number of flows whose densities are averaged, each fitted without a part of the
+            rows; ``None`` for what suits the table, as :meth:`bnaf.Model.fit` says.
+        draws: Base draws that predictions of several columns are computed from.
         random_state: Seed of the fit, or a ``RandomState`` to draw it from; ``None`` for the seed
             of ``training``, which is 0 unless set.
 
@@ -58,12 +68,14 @@ class ConditionalFlowDensity(RegressorMixin, BaseEstimator):
         *,
         settings: Any = None,
         training: Any = None,
+        members: Any = None,
         draws: Any = 256,
         random_state: Any = None,
     ) -> None:
         self.flow = flow
         self.settings = settings
         self.training = training
+        self.members = members
         self.draws = draws
         self.random_state = random_state
 
@@ -123,14 +135,60 @@ class ConditionalFlowDensity(RegressorMixin, BaseEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the conditional mean of y for each row of X, in the shape of y."""
-        return self._summarise(X, _mean)
+        return self._moments(X)[0]
+
+    def predict_std(self, X: Any) -> np.ndarray:
+        """Return the conditional deviation of y for each row of X, in the shape of y."""
+        return self._moments(X)[1]
+
+    def cdf(self, X: Any, y: Any) -> np.ndarray:
+        """Return the probability of at most y, for each row of one column.
+
+        Raises:
+            SettingsError: If y has several columns.
+        """
+        self._expect_one("cdf")
+        given, targets = self._validate(X, y, reset=False)
+        rows = torch.from_numpy(targets.reshape(-1, 1))
+        z = self.model_.base_noise(rows, torch.from_numpy(np.array(given)))
+        probability: np.ndarray = normal_cdf(z.squeeze(-1)).numpy()
+        return probability
+
+    def crps(self, X: Any, y: Any) -> np.ndarray:
+        """Return the continuous ranked probability score of each row of one column.
+
+        Raises:
+            SettingsError: If y has several columns.
+        """
+        self._expect_one("crps")
+        given, targets = self._validate(X, y, reset=False)
+        z, weights = _nodes()
+        levels = normal_cdf(z).numpy()
+        values = summarise(self.model_, given, z, lambda points: points[..., 0].T)
+        above = values > targets.reshape(-1, 1)
+        scores: np.ndarray = 2 * ((above - levels.T) * (values - targets.reshape(-1, 1))) @ weights
+        return scores
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
+        """Return the ends of a central interval of y for each row of X.
+
+        Args:
+            X: What to condition on.
+            coverage: Probability of the interval.
+
+        Returns:
+            Shape (rows, 2), with the columns of y behind where ``fit`` saw such.
+        """
+        coverage = between("coverage", coverage, 0, 1)
+        return self.predict_quantiles(X, ((1 - coverage) / 2, (1 + coverage) / 2))
 
     def predict_quantiles(
         self, X: Any, quantiles: Sequence[float] | np.ndarray = (0.05, 0.5, 0.95)
     ) -> np.ndarray:
         """Return conditional quantiles of each column of y for each row of X.
 
-        Levels nearer to 0 or 1 than 1 / (2 draws) give the outermost draw.
+        Those of one column are exact, and infinite at the levels 0 and 1. Of several columns,
+        levels nearer to 0 or 1 than 1 / (2 draws) give the outermost draw.
 
         Args:
             X: What to condition on.
@@ -143,10 +201,20 @@ class ConditionalFlowDensity(RegressorMixin, BaseEstimator):
         if levels.ndim != 1 or not ((levels >= 0) & (levels <= 1)).all():
             raise SettingsError(f"quantiles must be numbers between 0 and 1, got {quantiles!r}.")
 
+        given = self._given(X)
+        if self.n_outputs_ == 1:
+            z = torch.special.ndtri(torch.from_numpy(levels.copy()))
+            values = summarise(
+                self.model_, given, z.nan_to_num(posinf=0, neginf=0).unsqueeze(1), _rows_first
+            )
+            values[:, z.isinf().numpy()] = z[z.isinf()].numpy()[:, None]
+            return self._like_y(values)
+
         def reduce(values: np.ndarray) -> np.ndarray:
             return np.moveaxis(np.quantile(values, levels, axis=0, method="hazen"), 0, 1)
 
-        return self._summarise(X, reduce)
+        base = spread_base(self.draws, self.n_outputs_)
+        return self._like_y(summarise(self.model_, given, base, reduce))
 
     def _validate(self, X: Any, y: Any, **checks: Any) -> tuple[np.ndarray, np.ndarray]:
         X, y = validate_data(
@@ -159,18 +227,48 @@ class ConditionalFlowDensity(RegressorMixin, BaseEstimator):
         given: np.ndarray = validate_data(self, X, dtype=np.float64, reset=False)
         return given
 
-    def _summarise(self, X: Any, reduce: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    def _moments(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return means and deviations."""
         given = self._given(X)
-        return self._like_y(summarise(self.model_, given, self.draws, reduce))
+        z, weights = _nodes()
+        if self.n_outputs_ > 1:
+            z = spread_base(self.draws, self.n_outputs_)
+            weights = np.full(len(z), 1 / len(z))
+
+        def reduce(values: np.ndarray) -> np.ndarray:
+            mean = np.tensordot(weights, values, 1)
+            variance = np.tensordot(weights, (values - mean) ** 2, 1)
+            return np.stack([mean, np.sqrt(variance)], 1)
+
+        found = summarise(self.model_, given, z, reduce)
+        return self._like_y(found[:, 0]), self._like_y(found[:, 1])
+
+    def _expect_one(self, name: str) -> None:
+        check_is_fitted(self)
+        if self.n_outputs_ > 1:
+            raise SettingsError(
+                f"{name} is of one column of y, got {self.n_outputs_}; fit one for each column."
+            )
 
     def _like_y(self, values: np.ndarray) -> np.ndarray:
         """Drop the dimension of columns where y had none."""
         return values[..., 0] if self._flat else values
 
 
-def _mean(values: np.ndarray) -> np.ndarray:
-    mean: np.ndarray = values.mean(0)
-    return mean
+def crps_scorer(estimator: ConditionalFlowDensity, X: Any, y: Any) -> float:
+    """Return minus the mean continuous ranked probability score, as ``scoring=`` takes it."""
+    return -float(estimator.crps(X, y).mean())
+
+
+def _nodes() -> tuple[Float64[Tensor, "points 1"], Float64[np.ndarray, " points"]]:
+    """Return base points and weights of integrals over the standard normal law."""
+    z = torch.linspace(-REACH, REACH, NODES, dtype=torch.float64)
+    weights = (-0.5 * z.square()).exp()
+    return z.unsqueeze(1), (weights / weights.sum()).numpy()
+
+
+def _rows_first(values: np.ndarray) -> np.ndarray:
+    return np.moveaxis(values, 0, 1)
 
 
 def _target_names(y: Any, count: int, taken: Sequence[str]) -> list[str]:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from bnaf._checks import whole
 from bnaf.errors import SettingsError
 from bnaf.flows.flow import Flow
+from bnaf.laws.normal import mean_score
 from bnaf.laws.transforms import Passage, Points, RowTransform
 
 MOST_STEPS = 200  # of the search for a pre-image
@@ -73,16 +74,6 @@ class MixtureTransform(RowTransform):
             if (step.abs() <= torch.finfo(x.dtype).eps * x.abs().clamp(min=1)).all():
                 break
         return x
-
-
-def mean_score(scores: Float[Tensor, "*batch members"]) -> Float[Tensor, "*batch"]:
-    """Return the normal score of the mean of normal probabilities, exact in both tails."""
-    above = scores.mean(-1, keepdim=True) > 0
-    side = torch.where(above, -scores, scores)  # the smaller probabilities are the exact ones
-    share = torch.special.ndtr(side).mean(-1)
-    # where all underflow, the nearest member tells
-    z = torch.where(share > 0, torch.special.ndtri(share.clamp(min=1e-300)), side.amax(-1))
-    return torch.where(above.squeeze(-1), -z, z)
 
 
 class Ensemble(Flow):

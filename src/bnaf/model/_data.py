@@ -102,8 +102,8 @@ class FitData:
         valid: Any,
         test: float,
         weights: Any,
-        members: int | None,
         seed: int,
+        members: int | None = None,
     ) -> "FitData":
         """Read a table or open a stream, split it, and standardise its columns."""
         if not isinstance(source, Table | ParquetStream):
@@ -161,9 +161,10 @@ def _from_table(
     given = None
     if table.features > features:
         given = Standardisation.from_rows(rows[:, features:], weighed)
-    white = small and given is None and table.features <= WHITENED_COLUMNS
+    white = small and table.features <= WHITENED_COLUMNS
     if white:
-        moments = whiten(moments, rows, None, weighed)
+        known = None if given is None else given.apply(rows[:, features:])
+        moments = whiten(moments, rows[:, :features], known, weighed)
     scales = Scales(moments, given)
     validation = None
     if held_out is not None:

@@ -143,7 +143,7 @@ class Model:
             torch.Size([200])
         """
         settings = settings or TrainingSettings()
-        data = FitData.read(table, columns, given, valid, test, weights, members, settings.seed)
+        data = FitData.read(table, columns, given, valid, test, weights, settings.seed, members)
         kind = flow_named(flow)
         settings = resolve(settings, data.facts, kind)
         with private_draws(settings.seed):
