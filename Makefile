@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RIVALS := .venv-rivals
 
-.PHONY: install demo test test-conditions test-sanitize test-slow test-browser lint bench bench-rivals bench-quality docs session clean
+.PHONY: install demo test test-conditions test-sanitize test-slow test-browser lint bench bench-rivals bench-quality bench-conditional docs session clean
 
 install: $(VENV)/installed $(VENV)/kernels
 
@@ -61,6 +61,7 @@ lint: install
 bench: install
 	$(BIN)/python benchmarks/training.py --libraries bnaf "bnaf plain" --out results/training.json
 	$(BIN)/python benchmarks/sampling.py --libraries mlp bnaf --out results/sampling.json
+	$(BIN)/python benchmarks/contexts.py --out results/contexts.json
 	$(BIN)/python benchmarks/growth.py --out results/growth.json
 	$(BIN)/python benchmarks/loop.py --out results/loop.json
 	$(BIN)/python benchmarks/small_tables.py --out results/small_tables.json
@@ -72,6 +73,10 @@ bench-rivals: $(RIVALS)/installed
 # two and a half hours on a quiet machine; again goes on where it stopped
 bench-quality: $(RIVALS)/installed
 	$(RIVALS)/bin/python benchmarks/quality.py --data $(DATA) --seconds 300 --out results/quality.json
+
+# p(y | x) beside rivals, about a day; again goes on where it stopped
+bench-conditional: $(RIVALS)/installed
+	$(RIVALS)/bin/python benchmarks/conditional.py --data $(DATA) --out results/conditional.json
 
 $(RIVALS)/installed: pyproject.toml benchmarks/rivals-requirements.txt
 	$(PYTHON) -m venv $(RIVALS)

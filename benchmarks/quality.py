@@ -11,7 +11,6 @@ is), with the standard error over the test rows.
 
 import argparse
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
-from shared import Record, use_two_threads, write_report
+from shared import Record, measure_apart, use_two_threads, write_report
 
 BATCH, AVERAGE, CLIP, WARM_UP = 512, 0.998, 5.0, 200  # of the rivals
 RATES = (1e-3, 5e-3)
@@ -226,18 +225,6 @@ def plan_cases(options: argparse.Namespace) -> list[tuple[str, str, int]]:
     return once + again
 
 
-def measure(options: argparse.Namespace, table: str, library: str, seed: int) -> Record:
-    """Run a case in a process of its own."""
-    start: Record = {"table": table, "library": library, "seed": seed, "budget": options.seconds}
-    case = ["--case", str(options.data), table, library, str(options.seconds), str(seed)]
-    done = subprocess.run([sys.executable, __file__, *case], capture_output=True, text=True)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if done.returncode or not lines:
-        failure = done.stderr.strip().splitlines()[-1:] or [f"exit {done.returncode}"]
-        return start | {"failure": failure[0]}
-    return start | json.loads(lines[-1])
-
-
 def show(record: Record) -> str:
     """Return a line of what is printed."""
     line = "{table:10} {library:11} {seed:4}"
@@ -271,7 +258,11 @@ def main() -> None:
         record = kept.get(case)
         if record is None or record["budget"] != options.seconds:
             records = [r for r in records if r is not record]
-            record = measure(options, *case)
+            record = dict(zip(("table", "library", "seed"), case, strict=True))
+            record |= {"budget": options.seconds}
+            table, library, seed = case
+            arguments = [options.data, table, library, options.seconds, seed]
+            record |= measure_apart(__file__, arguments)
             records.append(record)
             if options.out:
                 write_report(options.out, records)

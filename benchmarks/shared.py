@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import subprocess
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterable
@@ -70,6 +71,17 @@ def use_two_threads() -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:THREADS])
     torch.set_num_threads(THREADS)
+
+
+def measure_apart(script: str, arguments: Iterable[Any]) -> Record:
+    """Run a case of a script in a process of its own, and return the record that it prints."""
+    case = [sys.executable, script, "--case", *map(str, arguments)]
+    done = subprocess.run(case, capture_output=True, text=True)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode or not lines:
+        failure = done.stderr.strip().splitlines()[-1:] or [f"exit {done.returncode}"]
+        return {"failure": failure[0]}
+    return json.loads(lines[-1])
 
 
 def installed_version(library: str) -> str | None:

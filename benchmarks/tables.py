@@ -308,7 +308,67 @@ def study_table(name: str) -> str:
     )
 
 
+def contexts_table() -> str:
+    """Return what a context of eight columns costs, as ratios."""
+    report = read("contexts")
+    rows = [
+        [
+            record["network"],
+            f"{record['batch']:,}",
+            f"{record['milliseconds']['step']:.1f} ms",
+            *(f"{record[name]:.2f}" for name in ("step", "amortised", "log_prob", "sample")),
+            f"{record['to_mlp']:.2f}",
+        ]
+        for record in report["records"]
+    ]
+    headers = ["network", "batch", "step without", "step", "amortised step"]
+    headers += ["`log_prob`", "`sample`", "step to MLP"]
+    return f"{make_table(headers, rows)}\n\n{describe(report)}"
+
+
+def conditional_table(*, short: bool = False) -> str:
+    """Return test nats and CRPS of every table and method, means over the seeds that were run.
+
+    Args:
+        short: Whether to show nats of the shortest budget alone.
+    """
+    report = read("conditional")
+    records = [record for record in report["records"] if record["failure"] is None]
+    budgets = sorted({record["budget"] for record in records})
+    tables, libraries = (
+        [*dict.fromkeys(record[key] for record in records)] for key in ("table", "library")
+    )
+    lines: list[str] = []
+    for budget in budgets[:1] if short else budgets:
+        for name, title in (("test", "test nats"), ("crps", "CRPS"))[: 1 if short else 2]:
+            found = {
+                (table, library): [
+                    record[name]
+                    for record in records
+                    if (record["table"], record["library"]) == (table, library)
+                    and record["budget"] == budget
+                ]
+                for table in tables
+                for library in libraries
+            }
+            rows = [
+                [library, *(show_mean(found[table, library]) for table in tables)]
+                for library in libraries
+            ]
+            headers = [f"{title}, {budget:g} s", *tables]
+            lines += [make_table(headers, rows), ""]
+    return "\n".join([*lines, describe(report)])
+
+
+def show_mean(values: Sequence[float]) -> str:
+    """Return a mean over seeds, and how many there were."""
+    return f"{mean(values):.3g} ({len(values)})" if values else "–"
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "contexts": contexts_table,
+    "conditional": conditional_table,
+    "conditional-short": lambda: conditional_table(short=True),
     "training": lambda: training_table("training"),
     "rivals-training": lambda: training_table("rivals_training"),
     "rivals-training-short": lambda: training_table("rivals_training", short=True),

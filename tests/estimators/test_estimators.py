@@ -177,7 +177,7 @@ def test_quantiles_of_a_heteroscedastic_law(rng):
     grid = np.array([[-0.8], [0.0], [0.8]])
     quantiles = law.predict_quantiles(grid, (0.1, 0.5, 0.9))
     exact = 3 * grid + np.exp(grid) * [-1.2816, 0, 1.2816]
-    np.testing.assert_allclose(quantiles, exact, atol=0.35)
+    assert (np.abs(quantiles - exact) < 0.3 * np.exp(grid)).all()  # in deviations of the law
     assert (np.diff(quantiles) > 0).all()
     np.testing.assert_allclose(law.predict(grid), 3 * grid[:, 0], atol=0.3)
     draws = law.sample(grid, 2000, random_state=0)

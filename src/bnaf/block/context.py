@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from bnaf.block.weights import Contexts
 from bnaf.laws.affine import bounded
 
-PIECE_SCALE = 1.0
+PIECE_SCALE = 0.3  # beside the columns themselves: what is smooth is learned first
 SHORTEST_PIECE = 1e-3  # of a column; values that repeat would have none, and rounding decide
 
 

@@ -268,7 +268,7 @@ class BNAF(Flow):
         return {
             "context_layers": 2,
             "context_width": 128,
-            "context_bins": 48,
+            "context_bins": 32,
             "context_dropout": 0.2 if few else 0.1,
         }
 
