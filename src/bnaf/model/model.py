@@ -265,7 +265,7 @@ class Model:
             draw = torch.randint(2**62, (), generator=generator, device=generator.device)
             seed = int(draw.item())
         flow, context = self._precise(), self._context(given)
-        with torch.no_grad(), private_draws(seed, _device(flow)):
+        with torch.no_grad(), private_draws(seed):
             law = flow(context)
             size = max(1, CHUNK_ROWS // max(1, law.batch_shape.numel()))
             sizes = [min(size, count - start) for start in range(0, count, size)] or [0]

@@ -26,7 +26,7 @@ class Objective(nn.Module, ABC):
     """
 
     draws: ClassVar[bool] = False
-    """Whether the loss draws from torch's own generator, which is then lent a private state."""
+    """Whether the loss draws: what torch draws in it then comes from a private generator."""
 
     @property
     @abstractmethod
