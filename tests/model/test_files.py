@@ -14,9 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from torch.overrides import TorchFunctionMode
 
 import bnaf
 from bnaf import BNAF, Model, SettingsError, StorageError, TrainingSettings, load, save
+from bnaf._random import without_draws
 from bnaf.model import files
 from bnaf.model.standardisation import Standardisation
 from bnaf.tables.table import Table
@@ -261,7 +263,7 @@ HOSTILE = {
     "width": (put("width", 4000), r"they ask for far more|do not belong together"),
     "widths": (put("width", [4000, 4000]), r"one number per hidden layer"),
     "list": (put("width", [1] * 5000), r"a list of 5,000 is too long"),
-    "layers": (put("hidden_layers", 4000), r"they ask for far more"),
+    "layers": (put("hidden_layers", 4000), r"they ask for far more|do not belong together"),
     "transforms": (put("transforms", 4000), r"they ask for far more|do not belong together"),
     "context": (put("context_layers", 4000), r"they ask for far more|do not belong together"),
     "more_features": (put("features", 4), r"expects a tensor of shape .* do not belong together"),
@@ -290,6 +292,34 @@ HOSTILE = {
     "older": (put("format", 0), r"format 0, which this version .* no longer reads; expected 2"),
     "format": (put("format", "one"), r"expects a format number in its header, got 'one'"),
 }
+
+
+class Calls(TorchFunctionMode):
+    """How often torch is called."""
+
+    count = 0
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_file_of_many_small_layers_is_loaded_in_few_steps(tmp_path):
+    layers = 20_000
+    with without_draws():
+        flow = BNAF(1, transforms=1, hidden_layers=layers, width=1)
+    save(flow, tmp_path / "deep.safetensors")
+    with Calls() as calls:
+        again = load(tmp_path / "deep.safetensors")
+    assert again.settings["hidden_layers"] == layers
+    assert calls.count < 1000
+
+
+def test_a_file_of_too_many_tensors_is_refused(model_file, tmp_path):
+    tensors = {str(number): torch.zeros(1) for number in range(10_001)}
+    forged = forge(model_file, tmp_path / "forged.safetensors", tensors=tensors)
+    with pytest.raises(StorageError, match=r"10,001 tensors, expected 10,000 at most"):
+        load(forged)
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from bnaf._random import draws_wanted
 from bnaf.block import engine
 from bnaf.block.tensors import Packing
 from bnaf.block.weights import StackWeights
@@ -30,19 +31,25 @@ class BlockLinear:
 
     Args:
         networks: Where the parameters are.
-        index: Which layer, the first being 0.
+        blocks: Columns and rows of its blocks.
+        first_row: Where its rows begin among those of all layers.
+        first_entry: Where its weights begin.
     """
 
-    def __init__(self, networks: "BlockNetworks", index: int) -> None:
+    def __init__(
+        self,
+        networks: "BlockNetworks",
+        blocks: tuple[int, int],
+        first_row: int = 0,
+        first_entry: int = 0,
+    ) -> None:
         self.networks = networks
         self.features, self.transforms = networks.features, networks.transforms
-        self.in_block, self.out_block = networks.blocks[index : index + 2]
-        sizes = list(pairwise(networks.blocks))
-        first_row = sum(self.features * out_block for _, out_block in sizes[:index])
+        self.in_block, self.out_block = blocks
         self._rows = slice(first_row, first_row + self.features * self.out_block)
         pairs = self.features * (self.features + 1) // 2
-        entries = [pairs * in_block * out_block for in_block, out_block in sizes]
-        self._entries = slice(sum(entries[:index]), sum(entries[: index + 1]))
+        entries = pairs * self.in_block * self.out_block
+        self._entries = slice(first_entry, first_entry + entries)
 
     @property
     def weight(self) -> Float[Tensor, "transforms entries"]:
@@ -111,7 +118,12 @@ class BlockNetworks(nn.Module):
     @property
     def layers(self) -> list[BlockLinear]:
         """The layers, the first first."""
-        return [BlockLinear(self, index) for index in range(len(self.blocks) - 1)]
+        layers: list[BlockLinear] = []
+        first_row = first_entry = 0
+        for blocks in pairwise(self.blocks):
+            layers.append(BlockLinear(self, blocks, first_row, first_entry))
+            first_row, first_entry = layers[-1]._rows.stop, layers[-1]._entries.stop
+        return layers
 
     @property
     def packing(self) -> Packing:
@@ -128,11 +140,13 @@ class BlockNetworks(nn.Module):
 
     @torch.no_grad()
     def draw(self, init: str) -> None:
-        """Draw fresh parameters.
+        """Draw fresh parameters, unless others are about to be loaded.
 
         Args:
             init: "published" as the authors' code (Xavier-uniform), "normal" as the appendix.
         """
+        if not draws_wanted():
+            return
         for layer in self.layers:
             for transform in range(self.transforms):
                 layer.load_raw_weight(transform, draw_weight(layer, init))

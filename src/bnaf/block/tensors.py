@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 BAND_UNITS = 150  # output units per band: fewer multiply slowly, more touch zeros
@@ -52,20 +52,26 @@ class Packing(NamedTuple):
             >>> Packing.of(2, [1, 1]).positions, Packing.of(2, [1, 1]).below
             (tensor([0, 2, 3]), tensor([1]))
         """
-        positions, below, on = [], [], []
-        size = entries = 0
+        pairs = features * (features + 1) // 2
+        places: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        size = entries = own = 0
         for in_block, out_block in pairwise(blocks):
-            columns = features * in_block
-            for feature in range(features):
-                before, kept = feature * in_block, (feature + 1) * in_block
-                rows = (torch.arange(out_block) + feature * out_block).unsqueeze(1) * columns
-                positions.append((rows + torch.arange(kept) + size).flatten())
-                index = torch.arange(out_block * kept).view(out_block, kept) + entries
-                below.append(index[:, :before].flatten())
-                on.append(index[:, before:].flatten())
-                entries += out_block * kept
-            size += features * out_block * columns
-        return cls(torch.cat(positions), torch.cat(below), torch.cat(on), size)
+            places.setdefault((in_block, out_block), []).append((size, entries))
+            size += features**2 * in_block * out_block
+            entries += pairs * in_block * out_block
+            own += features * in_block * out_block
+        if torch.get_default_device().type == "meta":  # planned only: nothing to be filled in
+            lengths = (entries, entries - own, own)
+            return cls(*(torch.empty(length, dtype=torch.long) for length in lengths), size)
+        positions = torch.empty(entries, dtype=torch.long)
+        on = torch.empty(entries, dtype=torch.bool)
+        for layer, firsts in places.items():  # all layers of one shape at once
+            within, diagonal = _pack_layer(features, *layer)
+            first, first_entry = torch.tensor(firsts).t().unsqueeze(-1)
+            where = (first_entry + torch.arange(len(within))).flatten()
+            positions[where] = (first + within).flatten()
+            on[where] = diagonal.repeat(len(firsts))
+        return cls(positions, (~on).nonzero().flatten(), on.nonzero().flatten(), size)
 
     def unpack(
         self, packed: Float[Tensor, "stack entries"]
@@ -75,6 +81,16 @@ class Packing(NamedTuple):
         below = self.positions[self.below]
         lower = lower.index_copy(1, below, packed.index_select(1, self.below))
         return lower, packed.index_select(1, self.on)
+
+
+def _pack_layer(
+    features: int, in_block: int, out_block: int
+) -> tuple[Int[Tensor, " entries"], Bool[Tensor, " entries"]]:
+    """Return where the entries of one layer stand, and which are on the diagonal blocks."""
+    rows = torch.arange(features).repeat_interleave(out_block).unsqueeze(1)
+    columns = torch.arange(features).repeat_interleave(in_block)
+    positions = (columns <= rows).flatten().nonzero().flatten()
+    return positions, (columns == rows).flatten()[positions]
 
 
 def diagonal_blocks(

@@ -8,26 +8,29 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from bnaf._random import private_draws, without_draws
 from bnaf.errors import StorageError
 from bnaf.flows.flow import Flow
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 LEAST_SIZE, LARGEST_SIZE = 2**12, 2**20  # settings below are never too large, above always
-MOST_CALLS = 5_000_000
+FREE_CALLS, CALLS_PER_TENSOR = 20_000, 40  # of torch, in the constructor of a flow
+MOST_TENSORS = 10_000
 
 Shapes = Mapping[str, tuple[int, ...]]
 
 
 class Allowance(TorchFunctionMode):
-    """Limit to what is made within its block, for flows whose tensors have so many elements.
+    """Limit to what is made within its block, for flows of so many tensors and elements.
 
     Args:
-        elements: Number of elements that the finished flow may have.
+        tensors: Number of tensors that the finished flow may have.
+        elements: Number of elements in all of them.
     """
 
-    def __init__(self, elements: int) -> None:
+    def __init__(self, tensors: int, elements: int) -> None:
         super().__init__()
-        self.calls = min(10_000 + 50 * elements, MOST_CALLS)
+        self.calls = FREE_CALLS + CALLS_PER_TENSOR * tensors
         self.elements = 2**20 + 16 * elements
         self.exceeded = False
 
@@ -55,13 +58,18 @@ def plan_flow(
     Raises:
         StorageError: If they are no settings of that flow, or make one too large for the file.
     """
+    if len(shapes) > MOST_TENSORS:
+        raise StorageError(
+            f"{name} holds {len(shapes):,} tensors, expected {MOST_TENSORS:,} at most; it is no "
+            "model file of this library."
+        )
     elements = sum(map(prod, shapes.values()))
-    allowance = Allowance(elements)
+    allowance = Allowance(len(shapes), elements)
     try:
         for setting, value in settings.items():
             if not setting.endswith("seed"):
                 _check_size(value, min(max(elements, LEAST_SIZE), LARGEST_SIZE))
-        with torch.device("meta"), allowance:
+        with torch.device("meta"), without_draws(), allowance:
             return kind(**settings).state_dict()
     except Exception as error:
         reason = "they ask for far more" if allowance.exceeded else str(error)[:200]
@@ -108,7 +116,7 @@ def build_flow(
             f"{name} expects weights of one floating-point type, got {sorted(map(str, types))}."
         )
     try:
-        with torch.device("cpu"), torch.random.fork_rng(devices=[]):
+        with torch.device("cpu"), without_draws(), private_draws():
             flow = kind(**settings).to(next(iter(types), torch.get_default_dtype()))
         for tensor, part in flow.state_dict().items():
             if part.dtype != tensors[tensor].dtype:
