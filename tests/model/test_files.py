@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 import bnaf
 from bnaf import BNAF, Model, SettingsError, StorageError, TrainingSettings, load, save
+from bnaf._digest import digest_contents
 from bnaf._random import without_draws
 from bnaf.model import files
 from bnaf.model.standardisation import Standardisation
@@ -59,7 +60,7 @@ def forge(source, target, change=None, tensors=None, metadata=None):
     if change is not None:
         change(header)
     text = json.dumps(header)
-    digest = files.digest_contents(text, tensors)
+    digest = digest_contents(text, tensors)
     save_file(tensors, target, {"bnaf": text, "sha256": digest, **(metadata or {})})
     return target
 

@@ -5,7 +5,6 @@ A file says what it is in the metadata of the safetensors format: ``bnaf`` holds
 is held against its size before anything of that size is made.
 """
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
@@ -15,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bnaf._digest import digest_contents
 from bnaf._files import stored_file
 from bnaf.errors import BnafError, SettingsError, StorageError
 from bnaf.flows.flow import Flow
@@ -146,16 +146,6 @@ def _standardisation(parts: Mapping[str, Any]) -> Standardisation:
     return Standardisation(
         tensors["location"], tensors["scale"], tensors.get("factor"), tensors.get("slopes")
     )
-
-
-def digest_contents(text: str, tensors: Mapping[str, Tensor]) -> str:
-    """Return a digest of the header, and of names, types, shapes and values of all tensors."""
-    digest = hashlib.sha256(text.encode())
-    for name in sorted(tensors):
-        tensor = tensors[name].contiguous()
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor], str]:

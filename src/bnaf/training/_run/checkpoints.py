@@ -1,7 +1,8 @@
 """Checkpoints: one safetensors file, replaced whole or not at all."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,11 +11,14 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from bnaf._digest import digest_contents
 from bnaf._files import check_place, stored_file
-from bnaf.errors import StorageError
+from bnaf.errors import BnafError, StorageError
 
 KEY = "bnaf.checkpoint"
-VERSION = 3  # 3: settings leave nothing open, objective and rows have facts of their own
+DIGEST = "sha256"
+VERSION = 4  # 4: with a digest; 3: settings leave nothing open, objective and rows have facts
+READ = (2, 3, VERSION)
 
 
 class Checkpoint(NamedTuple):
@@ -44,7 +48,8 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         for name, tensor in checkpoint.tensors.items()
     }
     facts = json.dumps({"version": VERSION, **checkpoint.facts})
-    content = safetensors.torch.save(tensors, {KEY: facts})
+    metadata = {KEY: facts, DIGEST: digest_contents(facts, tensors)}
+    content = safetensors.torch.save(tensors, metadata)
     with stored_file(path) as file:
         file.write(content)
 
@@ -57,14 +62,45 @@ def read_checkpoint(path: Path) -> Checkpoint:
     """
     try:
         with safetensors.safe_open(path, framework="pt") as file:
-            facts = json.loads((file.metadata() or {}).get(KEY, "null"))
+            metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (safetensors.SafetensorError, json.JSONDecodeError, OSError) as error:
-        raise StorageError(f"{path} cannot be read as a checkpoint: {error}.") from error
-    if not isinstance(facts, dict) or facts.get("version") not in (2, VERSION):
-        found = facts.get("version") if isinstance(facts, dict) else "none"
-        raise StorageError(f"{path} must be a checkpoint of version {VERSION}, got {found}.")
+        text = metadata.get(KEY, "null")
+        digest = digest_contents(text, tensors)
+        facts = json.loads(text)
+    except (safetensors.SafetensorError, ValueError, TypeError, RuntimeError, OSError) as error:
+        raise StorageError(
+            f"{path} cannot be read as a checkpoint: {str(error)[:200]}. Remove it to start anew."
+        ) from error
+    version = facts.get("version") if isinstance(facts, dict) else None
+    if version not in READ or (version == VERSION and DIGEST not in metadata):
+        raise StorageError(
+            f"{path} must be a checkpoint of version {VERSION}, got {version!r:.40}. Remove it to "
+            "start anew."
+        )
+    if metadata.get(DIGEST, digest) != digest:
+        raise StorageError(
+            f"{path} was damaged after it was written: its digest is not the one expected. Remove "
+            "it to start anew."
+        )
     return Checkpoint(tensors, facts)
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Tell of a checkpoint that it does not fit the run, where something in it does not.
+
+    Raises:
+        StorageError: In place of what was raised.
+    """
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        if isinstance(error, BnafError):
+            raise
+        raise StorageError(
+            f"{path} is a checkpoint that does not fit this run: {str(error)[:200]}. Remove it to "
+            "start anew."
+        ) from None
 
 
 def find_difference(facts: Mapping[str, Any], here: dict[str, Any]) -> tuple[str, Any, Any] | None:
@@ -131,9 +167,13 @@ def flatten_optimiser(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
     """Put back what :func:`flatten_optimiser` returned."""
+    weights = [weight for group in optimiser.param_groups for weight in group["params"]]
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         number, name = key.split(".", 1)
+        shapes = ((), weights[int(number)].shape)
+        if not value.is_floating_point() or value.shape not in shapes:
+            raise ValueError(f"the optimiser's {name} is of {value.dtype} and {value.shape}")
         state.setdefault(int(number), {})[name] = value.clone()
     groups = optimiser.state_dict()["param_groups"]
     optimiser.load_state_dict({"state": state, "param_groups": groups})

@@ -51,6 +51,11 @@ def make_fabric(
     return fabric
 
 
+def is_first_process() -> bool:
+    """Tell whether this process was not started as one of several but the first."""
+    return int(os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or 0) == 0
+
+
 def sum_over(fabric: Fabric, tensor: Tensor) -> Tensor:
     """Return the sum of a tensor over processes; all get the same bits."""
     if fabric.world_size == 1:

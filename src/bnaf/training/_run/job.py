@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,20 +13,23 @@ from lightning_fabric import Fabric
 from torch import Tensor
 from torch.optim import Optimizer
 
+from bnaf._files import sole_writer
 from bnaf._torch import starts_processes
 from bnaf.errors import SettingsError, TrainingError
 from bnaf.training._run.checkpoints import (
     Checkpoint,
     check_checkpoint,
+    explained,
     find_difference,
     read_checkpoint,
     write_checkpoint,
 )
-from bnaf.training._run.devices import make_fabric, sum_over
+from bnaf.training._run.devices import is_first_process, make_fabric, sum_over
 from bnaf.training._run.logs import make_loggers, next_version
 from bnaf.training._run.loop import Plan, TrainingRun
 from bnaf.training._run.schedule import Budget
 from bnaf.training._run.signals import Forwarding, Interrupts
+from bnaf.training._run.state import check_facts
 from bnaf.training.batches import BatchSource
 from bnaf.training.objectives import Objective
 from bnaf.training.progress import Progress, Silence, format_seconds, make_progress
@@ -60,10 +64,15 @@ class Job:
 
     def launch(self) -> TrainingRecord:
         """Run on all devices, and load what came out into the objective."""
+        if self.checkpoint is None:
+            return self._launch()
+        check_checkpoint(self.checkpoint)
+        with sole_writer(self.checkpoint) if is_first_process() else nullcontext():
+            return self._launch()
+
+    def _launch(self) -> TrainingRecord:
         like = next(self.objective.parameters())
         device, dtype, training = like.device, like.dtype, self.objective.training
-        if self.checkpoint is not None:
-            check_checkpoint(self.checkpoint)
         identity = {} if self.checkpoint is None else self._identity()
         facts = self._checkpoint_facts(identity)
         version: str | None = facts["state"]["log_version"] if facts else None
@@ -156,7 +165,9 @@ class Job:
         if self.checkpoint is None or not self.resume or not self.checkpoint.exists():
             return None
         facts = read_checkpoint(self.checkpoint).facts
-        difference = find_difference(facts, identity)
+        with explained(self.checkpoint):
+            difference = find_difference(facts, identity)
+            check_facts(facts)
         if difference is not None:
             name, there, here = difference
             raise SettingsError(

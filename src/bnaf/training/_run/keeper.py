@@ -7,6 +7,7 @@ from torch import Tensor
 
 from bnaf.training._run.checkpoints import (
     Checkpoint,
+    explained,
     flatten_optimiser,
     part,
     read_checkpoint,
@@ -61,8 +62,17 @@ class Keeper:
 
     @torch.no_grad()
     def restore(self, path: Path, plateau: Plateau) -> RunState:
-        """Put everything back as it was written, and return the state."""
+        """Put everything back as it was written, and return the state.
+
+        Raises:
+            StorageError: If the file is damaged, or does not fit the run.
+        """
         tensors, facts = read_checkpoint(path)
+        with explained(path):
+            self._restore(tensors)
+            return RunState.from_facts(facts, plateau)
+
+    def _restore(self, tensors: Weights) -> None:
         stepper = self.stepper
         self._load_raw(part(tensors, "raw."))
         stepper.sums.copy_(tensors["sums"])
@@ -72,7 +82,6 @@ class Keeper:
         if stepper.prior is not None:
             for number, centre in enumerate(stepper.prior.centres):
                 centre.copy_(tensors[f"centre.{number}"])
-        return RunState.from_facts(facts, plateau)
 
     def _averaged(self) -> Weights:
         with self.stepper.averaged():

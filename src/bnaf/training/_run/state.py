@@ -2,11 +2,14 @@
 
 import dataclasses
 import math
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
 from bnaf.training._run.schedule import Moment, Plateau
 from bnaf.training.record import Evaluation
+
+VERSION = re.compile(r"version_\d+")  # folders of logs
 
 
 @dataclass
@@ -71,7 +74,28 @@ class RunState:
     @classmethod
     def from_facts(cls, facts: dict[str, Any], plateau: Plateau) -> "RunState":
         """Return the state that :meth:`as_facts` wrote down, and set a plateau to its own."""
+        check_facts(facts)
         for name, value in facts["plateau"].items():
             setattr(plateau, name, value)
         history = [Evaluation(*entry) for entry in facts["state"]["history"]]
         return cls(**facts["state"] | {"history": history})
+
+
+def check_facts(facts: dict[str, Any]) -> None:
+    """Check that what was read can be the state of a run.
+
+    Raises:
+        ValueError: If a value is of another kind than those that are written.
+    """
+    defaults = dataclasses.asdict(RunState()) | {"epoch_batches": 0, "log_version": ""}
+    defaults |= {"reason": ""}
+    for name, value in facts["state"].items():
+        kind = type(defaults[name])
+        fits = value is None and name in ("epoch_batches", "log_version", "reason")
+        if not fits and not isinstance(value, (int, float) if kind is float else kind):
+            raise ValueError(f"{name} is {value!r:.40}")
+    version = facts["state"]["log_version"]
+    if version is not None and not VERSION.fullmatch(version):
+        raise ValueError(f"log_version is {version!r:.40}")
+    if not all(isinstance(value, int | float) for value in facts["plateau"].values()):
+        raise ValueError("the plateau has counters that are no numbers")
