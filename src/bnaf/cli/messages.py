@@ -26,6 +26,8 @@ OPTIONS = {
     "given": "--given",
     "header": "--no-header",
     "key": "--key",
+    "most_columns": "--most-columns",
+    "most_expansion": "--most-expansion",
     "outside": "--redraw",
     "overwrite": "--force",
 }

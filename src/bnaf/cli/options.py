@@ -73,6 +73,18 @@ Format = Annotated[
     ),
 ]
 Key = Annotated[str | None, Option(help="Which array of an npz file.", rich_help_panel=READING)]
+MostColumns = Annotated[
+    int | None,
+    Option(min=1, help="Most columns that a file may have.", rich_help_panel=READING),
+]
+MostExpansion = Annotated[
+    float | None,
+    Option(
+        min=1,
+        help="Most bytes that each byte of a packed file may become.",
+        rich_help_panel=READING,
+    ),
+]
 Seconds = Annotated[
     float | None, Option(help="Budget in wall-clock time.", rich_help_panel=TRAINING)
 ]
@@ -195,6 +207,8 @@ _READING: dict[str, tuple[Any, Any]] = {
     "no_header": (NoHeader, False),
     "format": (Format, None),
     "key": (Key, None),
+    "most_columns": (MostColumns, None),
+    "most_expansion": (MostExpansion, None),
 }
 
 
@@ -204,6 +218,8 @@ def _reading(
     no_header: bool,
     format: str | None,
     key: str | None,
+    most_columns: int | None,
+    most_expansion: float | None,
 ) -> dict[str, Any]:
     if delimiter == "\\t":  # as a shell passes it on
         delimiter = "\t"
@@ -213,6 +229,8 @@ def _reading(
         header=False if no_header else None,
         format=format,
         key=key,
+        most_columns=most_columns,
+        most_expansion=most_expansion,
     )
 
 
@@ -225,4 +243,5 @@ def streaming(how: Mapping[str, Any]) -> dict[str, Any]:
     textual = [name for name in ("delimiter", "decimal", "header", "key") if name in how]
     if textual:
         raise BadParameter(f"--stream reads Parquet, which has no {textual[0]}; leave one out.")
-    return dict(how)
+    bounds = ("most_columns", "most_expansion")  # a stream holds little of its file at a time
+    return {name: value for name, value in how.items() if name not in bounds}

@@ -7,16 +7,27 @@ import numpy as np
 
 from bnaf.errors import Argument, TableError
 from bnaf.tables.arrow import RawColumn
-from bnaf.tables.format import Format, Reading
+from bnaf.tables.format import Format, Limits, Reading
 from bnaf.tables.table import Table, typed_columns
 
 
-def array_columns(array: np.ndarray) -> list[RawColumn]:
+def array_columns(
+    array: np.ndarray, name: str = "The array", limits: Limits | None = None
+) -> list[RawColumn]:
     """Return the columns of an array; those of a structured one keep their names.
 
+    Args:
+        array: The array.
+        name: What to call it in messages.
+        limits: How many columns it may have; any number by default.
+
     Raises:
-        TableError: If it has not two dimensions.
+        TableError: If it has not two dimensions, no rows, or too many columns.
     """
+    if array.ndim and not len(array):
+        raise TableError(f"{name} has no rows: its shape is {array.shape}; expected one at least.")
+    if limits is not None and array.ndim == 2:
+        limits.check_columns(array.shape[1], name)
     if array.dtype.names:
         parts = [(name, array[name]) for name in array.dtype.names]
         return [_array_column(name, values) for name, values in parts]
@@ -42,7 +53,10 @@ def _read_npy(path: Path, reading: Reading) -> list[RawColumn]:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:
         raise _broken(path, "npy", error) from None
-    return array_columns(array)
+    if not isinstance(array, np.ndarray):
+        array.close()
+        raise TableError(f"{path.name} is an npz file; give ", Argument("format", "npz"), ".")
+    return array_columns(array, path.name, reading.limits)
 
 
 def _read_npz(path: Path, reading: Reading) -> list[RawColumn]:
@@ -56,12 +70,19 @@ def _read_npz(path: Path, reading: Reading) -> list[RawColumn]:
                     Argument("key"),
                     ".",
                 )
-            array = arrays[key or keys[0]]
+            name = key or keys[0]
+            unpacked = sum(
+                part.file_size
+                for part in arrays.zip.infolist()
+                if part.filename in (name, f"{name}.npy")
+            )
+            reading.limits.check_bytes(unpacked, path.stat().st_size, path.name)
+            array = arrays[name]
     except TableError:
         raise
     except Exception as error:
         raise _broken(path, "npz", error) from None
-    return array_columns(array)
+    return array_columns(array, path.name, reading.limits)
 
 
 def _broken(path: Path, kind: str, error: Exception) -> TableError:

@@ -8,10 +8,11 @@ from typing import Any
 
 from bnaf.errors import Argument, TableError
 from bnaf.tables.arrow import RawColumn, arrow_columns, arrow_table
-from bnaf.tables.format import Format, Reading
+from bnaf.tables.format import Format, Limits, Reading
 from bnaf.tables.table import Table
 
 DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
+READ_BYTES = 2**20  # at a time
 
 
 def read_csv(text: bytes, name: str, reading: Reading) -> Any:
@@ -33,6 +34,8 @@ def read_csv(text: bytes, name: str, reading: Reading) -> Any:
     start = text.lstrip()[:65536]
     lines = [line.decode(errors="replace") for line in start.splitlines() if line.strip()]
     _check_delimiter(lines, delimiter, name)
+    first = _first_line(text)
+    reading.limits.check_columns(first.count(delimiter.encode()) + 1, name)
     if not text.endswith(b"\n"):
         text += b"\n"
     table = _parse(text, name, delimiter, reading.decimal, reading.header)
@@ -44,6 +47,14 @@ def read_csv(text: bytes, name: str, reading: Reading) -> Any:
         _check_header(names, name)
         return table.rename_columns(names)
     return table.rename_columns([f"x{index}" for index in range(len(names))])
+
+
+def _first_line(text: bytes) -> bytes:
+    """Return the first line, to its last value even where one in quotes has several lines."""
+    end = text.find(b"\n")
+    while end >= 0 and text.count(b'"', 0, end) % 2:
+        end = text.find(b"\n", end + 1)
+    return text if end < 0 else text[:end]
 
 
 def _parse(text: bytes, name: str, delimiter: str, decimal: str, header: bool) -> Any:
@@ -127,10 +138,21 @@ def _read_file(path: Path, reading: Reading) -> list[RawColumn]:
         reading = reading._replace(delimiter="\t")
     try:
         with pa.input_stream(str(path), compression="detect") as stream:
-            content = bytes(stream.read())
+            content = _read_bounded(stream, path, reading.limits)
     except (OSError, pa.ArrowException) as error:
         raise TableError(f"{path.name} cannot be read: {error}; is it whole?") from None
     return arrow_columns(read_csv(content, path.name, reading))
+
+
+def _read_bounded(stream: Any, path: Path, limits: Limits) -> bytes:
+    """Return what a file unpacks to, unless that is far more than the file."""
+    packed = path.stat().st_size
+    parts, read = [], 0
+    while part := bytes(stream.read(READ_BYTES)):
+        parts.append(part)
+        read += len(part)
+        limits.check_bytes(read, packed, path.name)
+    return b"".join(parts)
 
 
 def _write(table: Table, delimiter: str | None) -> bytes:

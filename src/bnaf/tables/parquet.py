@@ -18,7 +18,7 @@ from bnaf.tables.arrow import (
     number_name,
     text_name,
 )
-from bnaf.tables.format import Format, Reading
+from bnaf.tables.format import Format, Limits, Reading
 from bnaf.tables.names import check_names, find_columns, text_columns
 from bnaf.tables.table import Table
 
@@ -47,11 +47,18 @@ def open_parquet(path: Path) -> Iterator[Any]:
         ) from None
 
 
-def column_names(file: Any, columns: Sequence[str] | None = None) -> list[str]:
+def column_names(
+    file: Any, columns: Sequence[str] | None = None, limits: Limits | None = None
+) -> list[str]:
     """Return the names of the wanted columns, or of all but the index of a pandas frame.
 
+    Args:
+        file: An open Parquet file.
+        columns: Which columns; all by default.
+        limits: How many they may be; those of any file by default.
+
     Raises:
-        TableError: If one is missing, without a name or there twice.
+        TableError: If one is missing, without a name or there twice, or they are too many.
     """
     names = [name for name in file.schema_arrow.names if not INDEX.fullmatch(name)]
     check_names(names)
@@ -59,6 +66,7 @@ def column_names(file: Any, columns: Sequence[str] | None = None) -> list[str]:
         names = [names[index] for index in find_columns(columns, names)]
     if not names:
         raise TableError("The file has no columns to read, expected one at least; choose some.")
+    (limits or Limits()).check_columns(len(names), "The file")
     return names
 
 
@@ -116,7 +124,22 @@ def group_rows(
 
 def _read_file(path: Path, reading: Reading) -> list[RawColumn]:
     with open_parquet(path) as file:
-        return arrow_columns(file.read(columns=column_names(file, reading.columns)))
+        names = column_names(file, reading.columns, reading.limits)
+        unpacked = max(_claimed_bytes(file, names), 8 * len(names) * file.metadata.num_rows)
+        reading.limits.check_bytes(unpacked, path.stat().st_size, path.name)
+        return arrow_columns(file.read(columns=names))
+
+
+def _claimed_bytes(file: Any, names: Sequence[str]) -> int:
+    """Return how many bytes columns take once they are unpacked, as the file says."""
+    wanted, total = set(names), 0
+    for group in range(file.num_row_groups):
+        facts = file.metadata.row_group(group)
+        for index in range(facts.num_columns):
+            column = facts.column(index)
+            if column.path_in_schema.partition(".")[0] in wanted:
+                total += column.total_uncompressed_size
+    return total
 
 
 def _write(table: Table, delimiter: str | None) -> bytes:

@@ -8,7 +8,7 @@ import torch
 
 from bnaf.errors import TableError
 from bnaf.tables.arrow import RawColumn
-from bnaf.tables.format import Reading
+from bnaf.tables.format import MOST_COLUMNS, MOST_EXPANSION, Limits, Reading
 from bnaf.tables.names import check_names, find_columns, text_columns
 from bnaf.tables.sources import read_columns
 from bnaf.tables.table import Table
@@ -33,6 +33,8 @@ def read_table(
     decimal: str = ".",
     header: bool = True,
     key: str | None = None,
+    most_columns: int = MOST_COLUMNS,
+    most_expansion: float = MOST_EXPANSION,
     drop_missing: bool = False,
     drop_constant: bool = False,
     dequantise: bool | Sequence[str] | Mapping[str, float] = False,
@@ -56,6 +58,9 @@ def read_table(
         decimal: Mark before decimals in a CSV file.
         header: Whether a CSV file begins with a line of names.
         key: Which array of an npz file.
+        most_columns: Most columns that a file may have; one with more is refused at once.
+        most_expansion: Most bytes that each byte of a packed file may become; 16 MB are always
+            free. What unpacks to more is refused before it fills the memory.
         drop_missing: Whether to leave out rows with a missing or infinite value.
         drop_constant: Whether to leave out columns that hold one value.
         dequantise: Whether to add uniform noise, as wide as the column's own grid, to columns with
@@ -74,7 +79,9 @@ def read_table(
         tensor([[2.0000],
                 [4.5000]], dtype=torch.float64)
     """
-    reading = Reading(format, delimiter, decimal, header, key, None if names else columns)
+    limits = Limits(most_columns, most_expansion)
+    wanted = None if names else columns
+    reading = Reading(format, delimiter, decimal, header, key, wanted, limits)
     raw = _numbers(_named(read_columns(source, reading), names), columns)
     labels, types = [column.name for column in raw], [column.kind for column in raw]
     rows = _stack(raw)
