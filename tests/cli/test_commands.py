@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 import bnaf
 from bnaf.cli.app import app
 from bnaf.tables.reading import read_table
+from bnaf.tables.table import Table
+from bnaf.tables.writing import write_table
 
 COMMANDS = ("fit", "score", "sample", "report", "plot", "info", "compare", "data")
 
@@ -50,12 +52,27 @@ def test_score_shows_the_least_likely_rows_first(folder):
     scores = bnaf.load(folder / "m.safetensors").log_prob(table)
     order = scores.argsort()[:3]
     assert [row["row"] for row in facts["least"]] == (order + 1).tolist()
-    assert facts["least"][0]["k"] == table.rows[order[0], 2]
+    assert facts["least"][0]["values"]["k"] == table.rows[order[0], 2]
     assert facts["mean"] == pytest.approx(scores.mean().item())
     assert facts["standard_error"] == pytest.approx(scores.std().item() / 60**0.5)
     lines = succeed(*words).stdout.splitlines()
     assert lines[1].split() == ["row", "log_density", "a", "b", "k"]
     assert lines[2].split()[0] == str(order[0].item() + 1)
+
+
+def test_columns_of_any_name_leave_numbers_and_scores_of_rows_alone(tmp_path):
+    rows = torch.randn(40, 2, dtype=torch.float64) * 100
+    write_table(Table(rows, ("row", "log_density")), tmp_path / "t.csv")
+    succeed("fit", tmp_path / "t.csv", "--out", tmp_path / "m.safetensors", *QUICK)
+    words = ["score", tmp_path / "m.safetensors", tmp_path / "t.csv", "--least", "1"]
+    (found,) = json.loads(succeed(*words, "--json").stdout)["least"]
+    scores = bnaf.load(tmp_path / "m.safetensors").log_prob(read_table(tmp_path / "t.csv"))
+    assert found["row"] == scores.argmin() + 1
+    assert found["log_density"] == pytest.approx(scores.min().item())
+    assert found["values"]["row"] == pytest.approx(rows[scores.argmin(), 0].item())
+    shown = succeed(*words).stdout.splitlines()[-2:]
+    assert shown[0].split() == ["row", "log_density", "row", "log_density"]
+    assert shown[1].split()[0] == str(found["row"])
 
 
 def test_score_reads_only_the_columns_of_the_model(folder, tmp_path):

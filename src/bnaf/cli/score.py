@@ -65,11 +65,12 @@ def score(
         beside=out,
     )
     if found:
-        show_table(list(found[0]), [list(row.values()) for row in found], beside=out)
+        rows_shown = [[row["row"], row[COLUMN], *row["values"].values()] for row in found]
+        show_table(["row", COLUMN, *rows.columns], rows_shown, beside=out)
 
 
 def _least(scores: Scores, rows: Table, count: int) -> list[dict[str, Any]]:
-    """Return the least likely rows: number, score and columns by name."""
+    """Return the least likely rows: number, score, and by name the values of the columns."""
     indices = scores.least_likely(count)
     values = zip(
         indices.tolist(),
@@ -78,6 +79,6 @@ def _least(scores: Scores, rows: Table, count: int) -> list[dict[str, Any]]:
         strict=True,
     )
     return [
-        {"row": index + 1, COLUMN: score} | dict(zip(rows.columns, row, strict=True))
+        {"row": index + 1, COLUMN: score, "values": dict(zip(rows.columns, row, strict=True))}
         for index, score, row in values
     ]
