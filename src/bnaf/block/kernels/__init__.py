@@ -5,7 +5,8 @@ The kernels are C++ beside this file. Nothing is compiled unasked: :func:`build`
 minute) and keeps the library in the user's cache, where every later process finds it. Without it,
 on other devices, with more than four hidden layers, for second derivatives, and under
 torch.compile and torch.func, the flow runs as plain torch. Large buffers are kept for the next
-call, up to half a gigabyte in all.
+call, up to half a gigabyte in all. A library is loaded only from a folder that its user alone can
+write to, and only if its digest is that of the one that was compiled.
 
 The environment variable ``BNAF_NATIVE=0`` leaves a library that is there unused; ``BNAF_CACHE``
 names another folder for it; ``BNAF_MARCH`` names the processor it is compiled for, as the

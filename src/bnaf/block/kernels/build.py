@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from bnaf.block.kernels._cache import distrust, keep, make_folder
 from bnaf.errors import BnafError
 
 _SOURCE = Path(__file__).parent / "kernels.cpp"
@@ -46,10 +47,16 @@ def build() -> Path:
     """Compile the kernels unless that was done before, and return the library.
 
     Raises:
-        BuildError: If there is no C++ compiler, or it fails.
+        BuildError: If there is no C++ compiler, or it fails, or others may write to the folder.
     """
     target = library_path()
-    if target.exists():
+    shared = make_folder(target.parent)
+    if shared is not None:
+        raise BuildError(
+            f"The kernels are kept in a folder that only their user may write to: {shared}; "
+            "change its rights, or name another by BNAF_CACHE."
+        )
+    if target.exists() and distrust(target) is None:
         available.cache_clear()
         return target
     compiler = shlex.split(os.environ.get("CXX") or "")
@@ -61,7 +68,6 @@ def build() -> Path:
         )
     headers = Path(torch.__file__).parent / "include"
     libraries = headers.with_name("lib")
-    target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         unfinished = Path(folder) / target.name
         abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
@@ -72,8 +78,7 @@ def build() -> Path:
         # in a process of its own: a library can be loaded only once
         load = f"import torch; torch.ops.load_library({str(unfinished)!r})"
         _run([sys.executable, "-c", load], "The compiled kernels cannot be loaded")
-        if not target.exists():  # another process may have been faster
-            unfinished.replace(target)
+        keep(unfinished, target)
     available.cache_clear()
     return target
 
@@ -98,17 +103,21 @@ def available() -> bool:
     path = library_path()
     if not path.exists():
         return False
-    try:
-        torch.ops.load_library(str(path))
-    except OSError as error:
+    reason = distrust(path)
+    if reason is None:
+        try:
+            torch.ops.load_library(str(path))
+        except OSError as error:
+            reason = str(error)
+    if reason is not None:
         warnings.warn(
-            f"The compiled kernels at {path} cannot be loaded, so bnaf runs as plain torch: "
-            f"{error}. Delete the file and run python -m bnaf.block.kernels.",
+            f"The compiled kernels at {path} are not loaded, so bnaf runs as plain torch: "
+            f"{reason}. Run python -m bnaf.block.kernels, with a folder of your own as BNAF_CACHE "
+            "if this one is not.",
             RuntimeWarning,
             stacklevel=2,
         )
-        return False
-    return True
+    return reason is None
 
 
 def _processor() -> str:
