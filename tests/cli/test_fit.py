@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 
 import numpy as np
 import pytest
@@ -77,6 +78,44 @@ def test_fit_resumes_from_its_checkpoint(folder, tmp_path):
     other = run(*words, "--seed", "8", "--out", tmp_path / "3.safetensors")
     assert other.exit_code == 1
     assert "checkpoint of another run" in only_line(other.stderr)
+
+
+def test_the_same_command_goes_on_where_its_model_and_checkpoint_are(folder, tmp_path):
+    words = ["fit", folder / "t.csv", "--checkpoint", tmp_path / "run.ckpt", *QUICK]
+    words += ["--out", tmp_path / "m.safetensors"]
+    succeed(*words)
+    first = (tmp_path / "m.safetensors").read_bytes()
+    succeed(*words)
+    bnaf.save(bnaf.load(folder / "m.safetensors"), tmp_path / "m.safetensors")
+    refused = run(*words)
+    assert refused.exit_code == 1
+    assert "m.safetensors exists, expected a new file" in only_line(refused.stderr)
+    (tmp_path / "m.safetensors").write_bytes(first)
+    (tmp_path / "run.ckpt").unlink()
+    assert run(*words).exit_code == 1
+
+
+def test_a_model_that_cannot_be_written_is_kept_elsewhere(folder, tmp_path, monkeypatch):
+    place, rescue = tmp_path / "place", tmp_path / "rescue"
+    place.mkdir()
+    rescue.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(rescue))
+    fit = bnaf.Model.fit
+
+    def unplug(*args, **options):
+        model = fit(*args, **options)
+        place.rmdir()
+        place.write_text("")
+        return model
+
+    monkeypatch.setattr(bnaf.Model, "fit", unplug)
+    result = run("fit", folder / "t.csv", "--out", place / "m.safetensors", *QUICK)
+    assert result.exit_code == 1
+    (kept,) = rescue.iterdir()
+    told, refusal = result.stderr.splitlines()
+    assert told == f"bnaf: the model is kept in {kept}."
+    assert "m.safetensors cannot be written" in refusal
+    assert bnaf.load(kept).record["steps"] == 5
 
 
 BAD = {

@@ -1,21 +1,26 @@
 """Models and tables at the command line, where - stands for a standard stream."""
 
 import math
+import secrets
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
 
 import typer
 
 from bnaf._files import check_place
+from bnaf.cli.messages import say
+from bnaf.errors import StorageError
 from bnaf.flows.flow import Flow
 from bnaf.model.files import load, save
 from bnaf.model.model import Model
 from bnaf.tables.formats import written_format
 from bnaf.tables.reading import read_table
 from bnaf.tables.table import Table
+from bnaf.training import is_of_run
 
 
 def load_any(path: Path) -> Flow | Model:
@@ -37,15 +42,46 @@ def load_model(path: Path) -> Model:
 
 
 def save_model(model: Model, path: Path, *, force: bool) -> None:
-    """Write a model to a file, or to standard output."""
+    """Write a model to a file, or to standard output.
+
+    Where the file cannot be written the model is kept elsewhere, and that is told.
+
+    Raises:
+        StorageError: If it could not be written where it was wanted.
+    """
     if not is_stream(path):
-        save(model, path, overwrite=force)
+        try:
+            save(model, path, overwrite=force)
+        except StorageError:
+            _rescue(model, path)
+            raise
         return
     with TemporaryDirectory() as folder:
         copy = Path(folder) / "standard-output"
         save(model, copy)
         sys.stdout.buffer.write(copy.read_bytes())
         sys.stdout.buffer.flush()
+
+
+def _rescue(model: Model, path: Path) -> None:
+    """Keep a model in another folder than the one it was meant for, and say where."""
+    name = f"{path.stem}-{secrets.token_hex(4)}.safetensors"
+    for folder in (Path(gettempdir()), Path.home(), Path.cwd()):
+        with suppress(StorageError):
+            save(model, folder / name, overwrite=False)
+            say(f"the model is kept in {folder / name}.")
+            return
+
+
+def continues(out: Path, checkpoint: Path | None) -> bool:
+    """Return whether a file holds a model of the very run that a checkpoint is of."""
+    if checkpoint is None or is_stream(out) or not out.is_file() or not checkpoint.is_file():
+        return False
+    try:
+        kept = load(out)
+        return isinstance(kept, Model) and is_of_run(checkpoint, kept.record)
+    except StorageError:
+        return False
 
 
 def read_rows(

@@ -9,7 +9,14 @@ from typer import Option
 
 from bnaf._text import number
 from bnaf.cli import options
-from bnaf.cli.files import check_new, check_output, check_streams, read_share, save_model
+from bnaf.cli.files import (
+    check_new,
+    check_output,
+    check_streams,
+    continues,
+    read_share,
+    save_model,
+)
 from bnaf.cli.messages import INTERRUPTED, say
 from bnaf.cli.screen import show_json, show_lines
 from bnaf.errors import TrainingError
@@ -86,9 +93,13 @@ def fit(
     *,
     reading: dict[str, Any],
 ) -> None:
-    """Fit a density to the rows of a table, and keep it as a model file."""
+    """Fit a density to the rows of a table, and keep it as a model file.
+
+    The same command with the same --checkpoint goes on with a run that was cut short.
+    """
     check_streams(table, valid)
     check_output(out, as_json=as_json)
+    force = force or continues(out, checkpoint)
     check_new(out, force=force)
     names, conditions = options.split_names(columns), options.split_names(given) or []
     for name in conditions:

@@ -8,7 +8,7 @@ from bnaf.training.batches import (
     StreamRows,
     base_draws,
 )
-from bnaf.training.fitting import fit
+from bnaf.training.fitting import fit, is_of_run
 from bnaf.training.objectives import FlowObjective, MaximumLikelihood, Objective, ReverseKL
 from bnaf.training.recipe import TableFacts, resolve
 from bnaf.training.record import Evaluation, TrainingRecord
@@ -30,5 +30,6 @@ __all__ = [
     "TrainingSettings",
     "base_draws",
     "fit",
+    "is_of_run",
     "resolve",
 ]

@@ -1,6 +1,6 @@
 """The door to training."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -113,3 +113,24 @@ def fit(
     )
     with kept_validation():
         return job.launch()
+
+
+def is_of_run(checkpoint: Path | str, record: Mapping[str, Any]) -> bool:
+    """Tell whether a record was left by the run of a checkpoint, or by an earlier part of it.
+
+    Args:
+        checkpoint: File that the run was kept in.
+        record: What :meth:`bnaf.TrainingRecord.as_dict` returned, or the record of a model.
+
+    Raises:
+        StorageError: If the checkpoint is damaged.
+    """
+    from bnaf.training._run.checkpoints import explained, read_checkpoint
+
+    state = read_checkpoint(Path(checkpoint)).facts
+    with explained(Path(checkpoint)):
+        moments = [(entry[0], entry[2]) for entry in state["state"]["history"]]
+        moments.append((state["state"]["step"], state["state"]["seconds"]))
+    history = record.get("history") or [{"step": record.get("steps")} | dict(record)]
+    last = history[-1] if isinstance(history, list) else None
+    return isinstance(last, dict) and (last.get("step"), last.get("seconds")) in moments
