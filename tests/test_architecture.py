@@ -61,6 +61,39 @@ def test_the_command_line_loads_what_draws_only_when_it_draws():
     assert run(f"import bnaf.cli.app; {loaded('matplotlib', 'jinja2', 'sklearn')}") == "[]"
 
 
+def command(*words: str) -> str:
+    """Return code that runs a command and goes on."""
+    start = f"import sys; sys.argv = ['bnaf', *{words}]; from bnaf.cli.app import main\n"
+    return start + "try: main()\nexcept SystemExit: pass\n"
+
+
+def test_help_and_errors_of_usage_need_no_torch():
+    heavy = ("torch", "numpy", "pyarrow", "matplotlib")
+    for words in (
+        ("--help",),
+        ("fit", "--help"),
+        ("score", "--nope"),
+        ("sample",),
+        ("--version",),
+    ):
+        said = run(command(*words) + loaded(*heavy))
+        assert said.splitlines()[-1] == "[]", words
+
+
+def test_completion_of_flows_needs_no_torch():
+    code = "from bnaf.cli.options import complete_flow; assert 'glow' in complete_flow('g'); "
+    assert run(code + loaded("torch", "numpy")) == "[]"
+
+
+def test_scoring_loads_no_compiler_of_torch(tmp_path):
+    (tmp_path / "t.csv").write_text("x0,x1\n1,2\n3,4\n")
+    model, table = str(tmp_path / "m.safetensors"), str(tmp_path / "t.csv")
+    code = f"import bnaf; bnaf.save(bnaf.BNAF(2, transforms=1, width=2), {model!r})\n"
+    code += command("score", model, table)
+    said = run(code + loaded("torch._dynamo", "torch._inductor", "lightning_fabric"))
+    assert said.splitlines()[-1] == "[]"
+
+
 def test_all_public_names_exist():
     code = (
         "import bnaf; assert set(bnaf.__all__) <= set(dir(bnaf)); "

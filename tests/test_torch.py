@@ -44,6 +44,20 @@ def test_gradients_that_come_many_at_a_time_are_noticed():
     assert seen == [False, True]
 
 
+def test_changes_in_place_are_counted():
+    weight = torch.nn.Parameter(torch.ones(2))
+    before = _torch.changes(weight)
+    torch.optim.SGD([weight], lr=0.1).step()
+    assert _torch.changes(weight) == before
+    weight.grad = torch.ones(2)
+    for optimiser in (torch.optim.SGD([weight], lr=0.1), torch.optim.Adam([weight])):
+        before = _torch.changes(weight)
+        optimiser.step()
+        assert _torch.changes(weight) > before
+    with torch.inference_mode():
+        assert _torch.changes(torch.ones(1)) is None
+
+
 def test_lists_of_tensors_are_moved_and_copied_at_once():
     targets, ends = [torch.zeros(2), torch.ones(1)], [torch.ones(2), torch.zeros(1)]
     _torch.lerp_all(targets, ends, 0.25)

@@ -8,18 +8,20 @@ from bnaf.errors import (
     BnafError,
     DtypeError,
     InversionError,
+    RedrawWarning,
     SettingsError,
     ShapeError,
+    StaleLawError,
     StorageError,
     TableError,
     TableWarning,
     TrainingError,
 )
-from bnaf.flows.bnaf import BNAF
-from bnaf.flows.flow import Flow, MissingMass
-from bnaf.laws.distribution import FlowDistribution, RedrawWarning
 
 if TYPE_CHECKING:
+    from bnaf.flows.bnaf import BNAF
+    from bnaf.flows.flow import Flow, MissingMass
+    from bnaf.laws.distribution import FlowDistribution
     from bnaf.model.files import load, save
     from bnaf.model.model import Model
     from bnaf.tables.reading import read_table
@@ -39,6 +41,7 @@ __all__ = [
     "RedrawWarning",
     "SettingsError",
     "ShapeError",
+    "StaleLawError",
     "StorageError",
     "TableError",
     "TableWarning",
@@ -52,6 +55,10 @@ __all__ = [
 ]
 
 _ON_FIRST_USE = {
+    "BNAF": "bnaf.flows.bnaf",
+    "Flow": "bnaf.flows.flow",
+    "FlowDistribution": "bnaf.laws.distribution",
+    "MissingMass": "bnaf.flows.flow",
     "Model": "bnaf.model.model",
     "TrainingRecord": "bnaf.training",
     "TrainingSettings": "bnaf.training",
@@ -63,7 +70,7 @@ _ON_FIRST_USE = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is heavy when it is first asked for."""
+    """Import what is heavy, all that needs torch, when it is first asked for."""
     if name not in _ON_FIRST_USE:
         raise AttributeError(f"module 'bnaf' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_ON_FIRST_USE[name]), name)

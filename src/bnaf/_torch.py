@@ -26,6 +26,14 @@ def batched(*grads: Tensor) -> bool:
     return any(kinds.is_legacy_batchedtensor(g) or kinds.is_batchedtensor(g) for g in grads)
 
 
+def changes(tensor: Tensor) -> int | None:
+    """Return how often a tensor was changed in place; ``None`` where torch does not tell.
+
+    Torch's fused optimisers change tensors uncounted.
+    """
+    return None if traced() or tensor.is_inference() else tensor._version
+
+
 def lerp_all(targets: list[Tensor], ends: list[Tensor], weight: float) -> None:
     """Move tensors towards others, in place and all at once."""
     torch._foreach_lerp_(targets, ends, weight)

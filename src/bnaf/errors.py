@@ -75,12 +75,20 @@ class TableWarning(Told, UserWarning):
     """Table that can be modelled, but whose density will not be what one may expect."""
 
 
+class RedrawWarning(UserWarning):
+    """Some draws of the base had no pre-image and were drawn again."""
+
+
 class StorageError(BnafError, ValueError):
     """Model file or state dict that cannot be read."""
 
 
 class InversionError(BnafError, ValueError):
     """Points without a pre-image, or whose pre-image was not found."""
+
+
+class StaleLawError(BnafError, RuntimeError):
+    """Law that is used after the weights of its flow have changed."""
 
 
 class TrainingError(BnafError, RuntimeError):

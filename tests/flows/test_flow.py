@@ -9,7 +9,7 @@ import torch
 from cases import DENSITY, FLOWS
 from torch import nn
 
-from bnaf import BNAF, DtypeError, Flow, SettingsError, ShapeError
+from bnaf import BNAF, DtypeError, Flow, SettingsError, ShapeError, StaleLawError
 from bnaf.flows.registry import flow_named, flow_names
 from bnaf.laws.affine import ScaleTransform
 
@@ -154,3 +154,30 @@ def test_a_first_batch_is_checked():
 def test_settings_of_a_context_are_checked_without_one_too(setting):
     with pytest.raises(SettingsError, match=f"{setting} must be a whole number"):
         BNAF(2, **{setting: -1})
+
+
+@pytest.mark.parametrize("name", FLOWS)
+def test_a_law_is_a_snapshot_or_refuses_to_be_used(case):
+    law, rows = case.flow(case.context), case.rows(4)
+    before = law.log_prob(rows)
+    with torch.no_grad():
+        for parameter in case.flow.parameters():
+            parameter.add_(0.1)
+    if case.flow.snapshots:
+        assert torch.equal(law.log_prob(rows), before)
+        return
+    for use in (lambda: law.log_prob(rows), law.sample, law.expand((2,)).sample):
+        with pytest.raises(StaleLawError, match="call the flow again"):
+            use()
+
+
+def test_a_flow_that_promises_no_snapshots_has_laws_that_notice_a_change():
+    flow, rows = Shift(2), torch.randn(3, 2)
+    law = flow()
+    law.log_prob(rows)
+    with torch.no_grad():
+        flow.shift.add_(1)
+    for use in (lambda: law.log_prob(rows), law.sample, law.expand((2,)).sample):
+        with pytest.raises(StaleLawError, match="call the flow again"):
+            use()
+    flow().log_prob(rows)

@@ -108,6 +108,46 @@ def test_whitened_models_come_back(tmp_path):
     assert torch.equal(again.log_prob(table), model.log_prob(table))
 
 
+@pytest.fixture
+def whitened_file(tmp_path):
+    rows = torch.randn(50, 3, dtype=torch.float64).cumsum(1)
+    settings = TrainingSettings(steps=2)
+    model = Model.fit(Table(rows, ("a", "b", "c")), given=["a"], settings=settings, progress=False)
+    save(model, tmp_path / "white.safetensors")
+    return tmp_path / "white.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("name", "matrix"),
+    [
+        ("factor", torch.ones(2, 2, dtype=torch.float64)),
+        ("factor", torch.eye(3, dtype=torch.float64)),
+        ("factor", torch.full((2, 2), torch.nan, dtype=torch.float64)),
+        ("factor", torch.eye(2, dtype=torch.long)),
+        ("slopes", torch.ones(2, 2, dtype=torch.float64)),
+        ("slopes", torch.ones(1, 1, dtype=torch.float64)),
+    ],
+)
+def test_impossible_matrices_are_refused(whitened_file, tmp_path, name, matrix):
+    tensors = load_file(whitened_file) | {f"standardisation.{name}": matrix}
+    forged = forge(whitened_file, tmp_path / "forged.safetensors", tensors=tensors)
+    with pytest.raises(StorageError, match=r"has columns that do not fit its flow"):
+        load(forged)
+
+
+def test_matrices_of_format_2_are_read(whitened_file, tmp_path):
+    tensors = load_file(whitened_file)
+    matrices = {name: tensors.pop(f"standardisation.{name}") for name in ("factor", "slopes")}
+
+    def as_of_old(header):
+        header["format"] = 2
+        header["standardisation"] |= {name: part.tolist() for name, part in matrices.items()}
+
+    old = forge(whitened_file, tmp_path / "old.safetensors", as_of_old, tensors)
+    rows, given = torch.randn(4, 2), torch.randn(4, 1)
+    assert torch.equal(load(old).log_prob(rows, given), load(whitened_file).log_prob(rows, given))
+
+
 def test_files_of_format_1_are_read(tmp_path, model_file):
     def as_of_old(header):
         assert header["standardisation"].keys() == {"location", "scale"}
@@ -290,7 +330,7 @@ HOSTILE = {
     "no_scale": (put("standardisation", {"location": [0, 0]}), r"do not fit its flow: 'scale'"),
     "record": (put("record", None), r"'record' of type dict in its header, got NoneType"),
     "newer": (put("format", 99), r"format 99, written by bnaf .*; this version .* Update bnaf"),
-    "older": (put("format", 0), r"format 0, which this version .* no longer reads; expected 2"),
+    "older": (put("format", 0), r"format 0, which this version .* no longer reads; expected 3"),
     "format": (put("format", "one"), r"expects a format number in its header, got 'one'"),
 }
 

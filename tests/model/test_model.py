@@ -14,12 +14,15 @@ from bnaf import (
     SettingsError,
     ShapeError,
     TableError,
+    TableWarning,
     TrainingSettings,
 )
+from bnaf._random import without_draws
 from bnaf.flows.registry import FLOWS as NAMES
 from bnaf.flows.registry import flow_name, flow_named, flow_names
 from bnaf.model._data import FitData
 from bnaf.model.standardisation import Standardisation
+from bnaf.tables.moments import RunningMoments
 from bnaf.tables.reading import read_table
 from bnaf.tables.streams import ParquetStream
 from bnaf.tables.table import Table
@@ -399,3 +402,39 @@ def test_shares_may_be_numbers_of_numpy(share):
     assert model.sample(np.int64(2), seed=np.int64(4)).shape == (2, 2)
     with pytest.raises(SettingsError, match="count must be a whole number of at least 0, got -1"):
         model.sample(-1)
+
+
+@pytest.mark.parametrize("size", [1e-310, 1e-162, 1e-20, 1e20, 1e160])
+def test_columns_of_any_size_are_brought_to_a_common_scale(size):
+    rows = torch.randn(60, 2, dtype=torch.float64)
+    scales = Standardisation.from_rows(rows * torch.tensor([size, 1.0], dtype=torch.float64))
+    moments = Standardisation.from_rows(rows)
+    torch.testing.assert_close(scales.scale[0] / size, moments.scale[0])
+    assert torch.equal(scales.scale[1], moments.scale[1])
+
+
+def test_small_values_in_later_chunks_are_not_lost():
+    rows = torch.randn(60, 1, dtype=torch.float64) * 1e-200
+    moments = RunningMoments(1)
+    moments.update(torch.zeros(5, 1, dtype=torch.float64))
+    moments.update(rows)
+    whole = Standardisation.from_rows(torch.cat([torch.zeros(5, 1), rows]) * 1e200)
+    torch.testing.assert_close(moments.deviation * 1e200, whole.scale)
+
+
+def test_the_widest_tables_get_the_smallest_flows():
+    sizes = [BNAF.sizes_for(columns, small=True) for columns in (256, 1000, 3000, 8000)]
+    with torch.device("meta"), without_draws():
+        counts = [
+            BNAF(columns, **chosen).networks.weight.numel()
+            for columns, chosen in zip((256, 1000, 3000, 8000), sizes, strict=True)
+        ]
+    assert [chosen["width"] for chosen in sizes] == [5, 5, 1, 1]
+    assert max(counts) <= 2**25
+
+
+def test_the_memory_of_a_wide_table_is_told_before_it_is_taken():
+    table = read_table(torch.randn(3, 30, dtype=torch.float64), warn=False)
+    wide = {"width": 300, "transforms": 1, "hidden_layers": 2}
+    with pytest.raises(TableWarning, match=r"30 columns make a flow of 42,1.* about 2\.1 GB"):
+        Model.fit(table, flow_settings=wide, progress=False)

@@ -11,6 +11,7 @@ from sklearn.mixture import GaussianMixture
 from bnaf import BNAF, Model, ShapeError, TableError, TrainingSettings
 from bnaf.estimators import ConditionalFlowDensity, FlowDensity
 from bnaf.flows.registry import flow_named, flow_names
+from bnaf.model._data import FitData
 from bnaf.model.standardisation import Standardisation
 from bnaf.model.whitening import SHRINKAGES, _score_shrinkages, whiten
 from bnaf.tables.table import Table
@@ -142,10 +143,12 @@ def test_a_model_with_given_columns_scores_in_the_units_of_the_table():
     torch.testing.assert_close(drawn.mean(0), expected, atol=0.6, rtol=0)
 
 
-def test_a_wide_table_is_not_whitened():
-    rows = torch.randn(258, 257)
-    model = Model.fit(rows, settings=TrainingSettings(steps=1), progress=False)
-    assert model.standardisation.factor is None
+@pytest.mark.parametrize(("columns", "white"), [(256, True), (257, True), (2049, False)])
+def test_only_the_widest_tables_are_not_whitened(columns, white):
+    rows = torch.randn(4, columns, dtype=torch.float64)
+    data = FitData.read(rows, None, (), None, 0.0, None, 0)
+    assert data.facts.white == white
+    assert (data.scales.rows.factor is not None) == white
 
 
 def test_a_large_table_is_not_whitened():

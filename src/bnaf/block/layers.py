@@ -135,7 +135,8 @@ class BlockNetworks(nn.Module):
         matrices, averages, log_slope = engine.normalise(
             self.blocks, self.weight, self.log_gain, self.packing
         )
-        bias = torch.zeros_like(self.log_gain) if self.bias is None else self.bias
+        # a copy: a law is a snapshot of the weights
+        bias = torch.zeros_like(self.log_gain) if self.bias is None else self.bias.clone()
         return StackWeights(matrices, bias, averages, log_slope)
 
     @torch.no_grad()

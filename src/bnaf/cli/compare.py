@@ -1,17 +1,15 @@
 """``bnaf compare``: several densities of one table, ranked."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
 from bnaf._text import number
 from bnaf.cli import options
-from bnaf.cli.files import check_streams, read_share
 from bnaf.cli.messages import say
-from bnaf.cli.screen import show_json, show_lines, show_table
-from bnaf.evaluation.comparison import Comparison, compare_densities
-from bnaf.tables.reading import read_table
-from bnaf.training import TrainingSettings
+
+if TYPE_CHECKING:
+    from bnaf.evaluation.comparison import Comparison
 
 EXAMPLES = """Examples:
 
@@ -50,6 +48,11 @@ def compare(
 
     Budgets are those of each flow.
     """
+    from bnaf.cli.files import check_streams, read_share
+    from bnaf.evaluation.comparison import compare_densities
+    from bnaf.tables.reading import read_table
+    from bnaf.training import TrainingSettings
+
     check_streams(table, test)
     settings = TrainingSettings(
         **options.chosen(seconds=seconds, epochs=epochs, steps=steps, seed=seed)
@@ -72,7 +75,9 @@ def compare(
     _report(comparison, as_json=as_json)
 
 
-def _report(comparison: Comparison, *, as_json: bool) -> None:
+def _report(comparison: "Comparison", *, as_json: bool) -> None:
+    from bnaf.cli.screen import show_json, show_lines, show_table
+
     entries = [entry.as_dict() for entry in comparison.entries]
     if as_json:
         counts = {"train_rows": comparison.train_rows, "test_rows": comparison.test_rows}

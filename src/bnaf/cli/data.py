@@ -7,10 +7,6 @@ import typer
 from typer import Argument, Option
 
 from bnaf.cli import options
-from bnaf.cli.files import check_new_table, is_stream
-from bnaf.cli.screen import show_json, show_lines, show_table
-from bnaf.datasets.known import known_data, prepare_known
-from bnaf.tables.writing import write_table
 
 EXAMPLES = """Examples:
 
@@ -24,6 +20,8 @@ bnaf data power --data downloads --out power.parquet   (also power.valid.parquet
 
 def complete_name(incomplete: str) -> list[str]:
     """Return the names of data sets that begin so, for the shell."""
+    from bnaf.datasets.known import known_data
+
     return [known.name for known in known_data() if known.name.startswith(incomplete)]
 
 
@@ -42,11 +40,16 @@ def data(
     as_json: options.Json = False,
 ) -> None:
     """List the known data sets and where each comes from, or prepare one of them."""
-    if name is None:
+    if name is not None and out is None:
+        raise typer.BadParameter("--out FILE must say where to write the rows.")
+    from bnaf.cli.files import check_new_table, is_stream
+    from bnaf.cli.screen import show_json, show_lines
+    from bnaf.datasets.known import prepare_known
+    from bnaf.tables.writing import write_table
+
+    if name is None or out is None:
         _list(folder, as_json=as_json)
         return
-    if out is None:
-        raise typer.BadParameter("--out FILE must say where to write the rows.")
     check_new_table(out, force=force)
     parts = dict(zip(("train", "valid", "test"), prepare_known(name, folder), strict=True))
     tables = {part: table for part, table in parts.items() if table is not None}
@@ -72,6 +75,9 @@ def _place(out: Path, part: str) -> Path:
 
 
 def _list(folder: Path | None, *, as_json: bool) -> None:
+    from bnaf.cli.screen import show_json, show_table
+    from bnaf.datasets.known import known_data
+
     known = known_data()
     if as_json:
         show_json([{**entry._asdict(), "found": entry.found(folder)} for entry in known])

@@ -1,32 +1,19 @@
 """``bnaf fit``: from a table to a model file."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 from typer import Option
 
 from bnaf._text import number
 from bnaf.cli import options
-from bnaf.cli.files import (
-    check_new,
-    check_output,
-    check_streams,
-    continues,
-    read_share,
-    save_model,
-)
 from bnaf.cli.messages import INTERRUPTED, say
-from bnaf.cli.screen import show_json, show_lines
 from bnaf.errors import TrainingError
-from bnaf.model.description import describe
-from bnaf.model.model import Model
-from bnaf.tables.opening import is_large, open_stream
-from bnaf.tables.reading import read_table
-from bnaf.tables.streams import ParquetStream
-from bnaf.tables.table import Table
-from bnaf.training import TrainingSettings
+
+if TYPE_CHECKING:
+    from bnaf.tables.streams import ParquetStream
+    from bnaf.tables.table import Table
 
 EXAMPLES = """Examples:
 
@@ -97,6 +84,20 @@ def fit(
 
     The same command with the same --checkpoint goes on with a run that was cut short.
     """
+    from bnaf.cli.files import (
+        check_new,
+        check_output,
+        check_streams,
+        continues,
+        read_share,
+        save_model,
+    )
+    from bnaf.model.description import describe
+    from bnaf.model.model import Model
+    from bnaf.tables.opening import is_large, open_stream
+    from bnaf.tables.reading import read_table
+    from bnaf.training import TrainingSettings
+
     check_streams(table, valid)
     check_output(out, as_json=as_json)
     force = force or continues(out, checkpoint)
@@ -151,12 +152,16 @@ def fit(
 
 def _is_first_process() -> bool:
     """Return whether this process, of those that may have trained together, is to speak."""
+    import torch
+
     group = torch.distributed
     return not (group.is_available() and group.is_initialized() and group.get_rank() > 0)
 
 
 def _report(facts: dict[str, Any], out: Path, *, as_json: bool) -> None:
     """Print how the fit went; one that was interrupted has kept its best weights."""
+    from bnaf.cli.screen import show_json, show_lines
+
     training = facts["training"]
     if as_json:
         show_json(facts)

@@ -4,9 +4,6 @@ from typing import Any
 
 from bnaf._text import number
 from bnaf.cli import options
-from bnaf.cli.files import load_any
-from bnaf.cli.screen import show_json, show_lines, show_table
-from bnaf.model.description import describe
 
 EXAMPLES = """Examples:
 
@@ -18,6 +15,10 @@ bnaf info sales.safetensors --json
 
 def info(model: options.ModelFile, as_json: options.Json = False) -> None:
     """Show what is in a model file: the flow, its columns and how it was trained."""
+    from bnaf.cli.files import load_any
+    from bnaf.cli.screen import show_json, show_lines, show_table
+    from bnaf.model.description import describe
+
     facts = describe(load_any(model))
     if as_json:
         show_json(facts)

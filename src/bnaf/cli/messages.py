@@ -10,8 +10,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from bnaf.errors import Argument, BnafError, TableWarning, Told
-from bnaf.laws.distribution import RedrawWarning
+from bnaf.errors import Argument, BnafError, RedrawWarning, TableWarning, Told
 
 FAILED, USAGE, FAULT, INTERRUPTED = 1, 2, 70, 130
 

@@ -9,15 +9,12 @@ import typer
 from typer import Argument, Option
 
 from bnaf.cli import options
-from bnaf.cli.files import check_new, check_streams, is_stream, load_model, read_rows
 from bnaf.cli.sample import read_conditions
-from bnaf.cli.screen import show_lines
-from bnaf.evaluation.calibration import check_calibration
-from bnaf.model.model import Model
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from bnaf.model.model import Model
     from bnaf.report.parts import Part
 
 EXAMPLES = """Examples:
@@ -86,6 +83,8 @@ def plot(
     are drawn, where there are any.
     """
     from bnaf import plots  # with matplotlib, which takes its time
+    from bnaf.cli.files import check_new, check_streams, is_stream, load_model, read_rows
+    from bnaf.cli.screen import show_lines
     from bnaf.plots.style import check_format, encode_figure
     from bnaf.report.parts import find_parts
 
@@ -130,9 +129,10 @@ def _check_used(kind: Kind, found: dict[str, Any]) -> None:
 
 
 def _draw(
-    kind: Kind, model: Model, part: "Part | None", *, columns: Any, given: Any, seed: int
+    kind: Kind, model: "Model", part: "Part | None", *, columns: Any, given: Any, seed: int
 ) -> "Figure":
     from bnaf import plots
+    from bnaf.evaluation.calibration import check_calibration
 
     if kind is Kind.density:
         return plots.density_figure(model, columns, given=given, seed=seed)

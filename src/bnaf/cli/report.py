@@ -8,15 +8,6 @@ from typer import Option
 
 from bnaf._text import number
 from bnaf.cli import options
-from bnaf.cli.files import (
-    check_new,
-    check_output,
-    check_streams,
-    is_stream,
-    load_model,
-    read_rows,
-)
-from bnaf.cli.screen import show_json, show_lines
 
 if TYPE_CHECKING:
     from bnaf.report import Assessment
@@ -58,6 +49,15 @@ def report(
     TABLE is that of the fit, read with the same options; its rows are then split as the fit split
     them. The page is one HTML file that needs no network.
     """
+    from bnaf.cli.files import (
+        check_new,
+        check_output,
+        check_streams,
+        is_stream,
+        load_model,
+        read_rows,
+    )
+    from bnaf.cli.screen import show_json, show_lines
     from bnaf.report import assess, write_report  # with matplotlib, which takes its time
 
     check_streams(model, table, test)
@@ -89,7 +89,7 @@ def report(
 
 
 def _default_out(model: Path) -> Path:
-    if is_stream(model):
+    if str(model) == "-":
         raise typer.BadParameter("--out is needed where the model is read from standard input.")
     return model.with_suffix(".html")
 

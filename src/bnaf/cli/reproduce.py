@@ -8,9 +8,6 @@ from typer import Argument, Option
 
 from bnaf.cli import options
 from bnaf.cli.messages import say
-from bnaf.cli.screen import show_json, show_lines, show_table
-from bnaf.studies.reproduction import reproduce as reproduce_study
-from bnaf.studies.tables import HEADERS
 
 EXAMPLES = """Examples:
 
@@ -58,6 +55,10 @@ def reproduce(
 
     What is finished is not run again, and what was cut short goes on where it stood.
     """
+    from bnaf.cli.screen import show_json, show_lines, show_table
+    from bnaf.studies.reproduction import reproduce as reproduce_study
+    from bnaf.studies.tables import HEADERS
+
     done = reproduce_study(
         study,
         name,

@@ -2,16 +2,15 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import torch
 import typer
 from typer import Option
 
 from bnaf.cli import options
-from bnaf.cli.files import check_new_table, load_model
-from bnaf.tables.table import Table
-from bnaf.tables.writing import write_table
+
+if TYPE_CHECKING:
+    from bnaf.tables.table import Table
 
 EXAMPLES = """Examples:
 
@@ -49,6 +48,9 @@ def sample(
     force: options.Force = False,
 ) -> None:
     """Draw rows, with the names, the types and the order of the columns that were modelled."""
+    from bnaf.cli.files import check_new_table, load_model
+    from bnaf.tables.writing import write_table
+
     check_new_table(out, format, force=force)
     density = load_model(model)
     drawn = density.sample_table(
@@ -59,8 +61,12 @@ def sample(
     write_table(drawn, out, overwrite=force, format=format)
 
 
-def read_conditions(pairs: Sequence[str], columns: Sequence[str]) -> Table | None:
+def read_conditions(pairs: Sequence[str], columns: Sequence[str]) -> "Table | None":
     """Return one row of given columns from column=value pairs."""
+    import torch
+
+    from bnaf.tables.table import Table
+
     values = {}
     for pair in pairs:
         name, equals, value = pair.rpartition("=")

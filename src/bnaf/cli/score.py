@@ -1,17 +1,16 @@
 """``bnaf score``: log-densities of the rows of a table."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
 from bnaf._text import number
 from bnaf.cli import options
-from bnaf.cli.files import check_new_table, check_output, check_streams, load_model, read_rows
-from bnaf.cli.screen import show_json, show_lines, show_table
-from bnaf.evaluation.scores import COLUMN, Scores, score_table
-from bnaf.tables.table import Table
-from bnaf.tables.writing import write_table
+
+if TYPE_CHECKING:
+    from bnaf.evaluation.scores import Scores
+    from bnaf.tables.table import Table
 
 EXAMPLES = """Examples:
 
@@ -44,6 +43,17 @@ def score(
 
     Rows count from 1, after those that are left out.
     """
+    from bnaf.cli.files import (
+        check_new_table,
+        check_output,
+        check_streams,
+        load_model,
+        read_rows,
+    )
+    from bnaf.cli.screen import show_json, show_lines, show_table
+    from bnaf.evaluation.scores import COLUMN, score_table
+    from bnaf.tables.writing import write_table
+
     check_streams(model, table)
     check_output(out, as_json=as_json)
     check_new_table(out, force=force)
@@ -69,8 +79,10 @@ def score(
         show_table(["row", COLUMN, *rows.columns], rows_shown, beside=out)
 
 
-def _least(scores: Scores, rows: Table, count: int) -> list[dict[str, Any]]:
+def _least(scores: "Scores", rows: "Table", count: int) -> list[dict[str, Any]]:
     """Return the least likely rows: number, score, and by name the values of the columns."""
+    from bnaf.evaluation.scores import COLUMN
+
     indices = scores.least_likely(count)
     values = zip(
         indices.tolist(),

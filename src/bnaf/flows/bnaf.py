@@ -27,6 +27,7 @@ CONTEXT_RATE = 0.1  # of the rate of the block networks
 FEW_CONTEXTS = 10_000  # rows up to which a context network is held back more
 FULL_WIDTH, LEAST_WIDTH = 20, 5
 PLAIN_FEATURES, WIDTH_TIMES_FEATURES = 16, 250  # columns of full width; more share so many units
+MOST_WEIGHTS = 2**25  # of a flow that is chosen for a table
 WEIGHT_PRECISION = 2.0  # of the prior of a raw weight, per feature
 
 
@@ -71,6 +72,7 @@ class BNAF(Flow):
 
     learning_rate = 0.05  # its weights live in log space and want large steps
     order_buffers = ("orders",)
+    snapshots = True
 
     def __init__(
         self,
@@ -236,7 +238,8 @@ class BNAF(Flow):
         """Return transforms, hidden layers and width that suit a table.
 
         Weights grow with the square of features times width, so wide tables get few units per
-        feature. Small tables get a small flow, which has less to memorise with.
+        feature, and the widest fewer transforms and hidden layers, down to a linear map. Small
+        tables get a small flow, which has less to memorise with.
 
         Args:
             features: Number of columns.
@@ -245,6 +248,8 @@ class BNAF(Flow):
         Example:
             >>> BNAF.sizes_for(6, small=False), BNAF.sizes_for(43, small=False)["width"]
             ({'transforms': 3, 'hidden_layers': 2, 'width': 20}, 6)
+            >>> BNAF.sizes_for(8000, small=True)
+            {'transforms': 1, 'hidden_layers': 0, 'width': 1}
         """
         width = FULL_WIDTH
         if features > PLAIN_FEATURES:
@@ -252,6 +257,17 @@ class BNAF(Flow):
         if small:
             width = max(LEAST_WIDTH, width // 2)
         transforms, hidden_layers = (2, 1) if small else (3, 2)
+
+        def too_many() -> bool:
+            products = 2 * width + (hidden_layers - 1) * width**2 if hidden_layers else 1
+            return transforms * features * (features + 1) // 2 * products > MOST_WEIGHTS
+
+        while width > 1 and too_many():
+            width -= 1
+        while transforms > 1 and too_many():
+            transforms -= 1
+        while hidden_layers > 0 and too_many():
+            hidden_layers -= 1
         return {"transforms": transforms, "hidden_layers": hidden_layers, "width": width}
 
     @classmethod
@@ -322,8 +338,10 @@ class BNAF(Flow):
         return BlockStack(networks, () if context is None else context.shape[:-1])
 
     def _bounded_gates(self) -> Tensor | None:
-        if self.gates is None or not self.bounded_gate:
-            return self.gates
+        if self.gates is None:
+            return None
+        if not self.bounded_gate:
+            return self.gates.clone()  # a law is a snapshot
         return GATE_LIMIT * (self.gates / GATE_LIMIT).tanh()
 
 

@@ -74,6 +74,11 @@ class Flow(nn.Module, ABC):
     order_buffers: ClassVar[tuple[str, ...]] = ()
     """Buffers whose rows are orders of the features: files in which they are not are refused."""
 
+    snapshots: ClassVar[bool] = False
+    """Whether its laws keep what they were made of, untouched by a step of an optimiser. Those of
+    other flows refuse to be used after one, unless it is a fused one, which torch does not count.
+    """
+
     _settings: dict[str, Any]
 
     def __init__(
@@ -202,7 +207,9 @@ class Flow(nn.Module, ABC):
         if self.direction == "sampling":
             transform = transform.inv
         batch = torch.Size() if context is None else context.shape[:-1]
-        return FlowDistribution(transform, StandardNormal(self.features, like), batch)
+        base = StandardNormal(self.features, like.detach())
+        watched = () if self.snapshots else tuple(self.parameters())
+        return FlowDistribution(transform, base, batch, watched=watched)
 
     def _check_context(self, context: Tensor | None, like: Tensor) -> None:
         if self.context_features == 0 and context is not None:

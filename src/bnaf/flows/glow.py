@@ -46,6 +46,7 @@ class Glow(Flow):
     """
 
     order_buffers = ("orders",)
+    snapshots = True
 
     def __init__(
         self,
@@ -115,9 +116,10 @@ class Glow(Flow):
                 [ScaleTransform(bounded(raw), shift)]
                 for raw, shift in (part.chunk(2, -1) for part in predicted)
             ]
-        networks = [parameter.unbind() for parameter in (*self.weights, *self.biases)]
+        # copies: a law is a snapshot of the weights
+        networks = [parameter.clone().unbind() for parameter in (*self.weights, *self.biases)]
         depth = len(self.weights)
-        scales, shifts = self.log_scale.unbind(), self.shift.unbind()
+        scales, shifts = self.log_scale.clone().unbind(), self.shift.clone().unbind()
         steps = []
         for index, mixing in enumerate(self._mixings()):
             others: list[RowTransform] = [mixing]

@@ -105,6 +105,7 @@ class Planar(Flow):
     """
 
     learning_rate = 0.03
+    snapshots = True
 
     def __init__(
         self,
@@ -156,7 +157,7 @@ class Planar(Flow):
 
     def _planes(self, context: Tensor | None) -> list[Plane]:
         if self.numbers is not None:
-            numbers = self.numbers
+            numbers = self.numbers.clone()  # a law is a snapshot of the weights
         else:
             assert self.conditioner is not None
             numbers = self.conditioner(context).unflatten(-1, (self.transforms, -1))

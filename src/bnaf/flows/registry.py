@@ -1,9 +1,12 @@
 """Flows by name: what model files, commands and studies look names up in."""
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from bnaf.errors import SettingsError
-from bnaf.flows.flow import Flow
+
+if TYPE_CHECKING:
+    from bnaf.flows.flow import Flow
 
 FLOWS = {
     "bnaf": "bnaf.flows.bnaf:BNAF",
@@ -30,7 +33,7 @@ def stored_names() -> list[str]:
     return sorted(FLOWS | COMPOSED)
 
 
-def flow_named(name: str) -> type[Flow]:
+def flow_named(name: str) -> "type[Flow]":
     """Return the class of the flow of that name.
 
     Raises:
@@ -47,7 +50,7 @@ def flow_named(name: str) -> type[Flow]:
     return getattr(import_module(module), attribute)  # type: ignore[no-any-return]
 
 
-def flow_name(flow: Flow) -> str:
+def flow_name(flow: "Flow") -> str:
     """Return the name of a flow.
 
     Raises:

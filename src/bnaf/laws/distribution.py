@@ -11,15 +11,11 @@ from torch import Tensor
 from torch.distributions import Distribution, Independent, Normal, constraints
 
 from bnaf._checks import check_rows, one_of
-from bnaf._torch import traced
-from bnaf.errors import InversionError, ShapeError
+from bnaf._torch import changes, traced
+from bnaf.errors import InversionError, RedrawWarning, ShapeError, StaleLawError
 from bnaf.laws.transforms import Passage, RowTransform, reached
 
 MAX_REDRAWS = 1000
-
-
-class RedrawWarning(UserWarning):
-    """Some draws of the base had no pre-image and were drawn again."""
 
 
 class FlowDistribution(Distribution):
@@ -27,13 +23,16 @@ class FlowDistribution(Distribution):
 
     .. math:: \log p(x) = \log p_Z(f(x)) + \log |\det J_f(x)|
 
-    It is a snapshot of the flow that made it: after a step of an optimiser, call the flow again.
-    Rows with a value that is not finite have log-density -inf.
+    It is a snapshot of the flow that made it: after a step of an optimiser it is still the law
+    from before, or refuses to be used; call the flow again for the new one. Rows with a value that
+    is not finite have log-density -inf.
 
     Args:
         transform: The bijection f.
         base: Law of z over rows of the same number of features.
         batch_shape: Shape of the context the transform was made for.
+        watched: Weights that the transform looks up when it is used, and that must not have
+            changed by then.
     """
 
     arg_constraints: dict[str, constraints.Constraint] = {}  # noqa: RUF012
@@ -41,9 +40,15 @@ class FlowDistribution(Distribution):
     has_rsample = True
 
     def __init__(
-        self, transform: RowTransform, base: "StandardNormal", batch_shape: Sequence[int] = ()
+        self,
+        transform: RowTransform,
+        base: "StandardNormal",
+        batch_shape: Sequence[int] = (),
+        *,
+        watched: Sequence[Tensor] = (),
     ) -> None:
         self.transform, self.base = transform, base
+        self._watched = [(weight, changes(weight)) for weight in watched]
         super().__init__(torch.Size(batch_shape), base.event_shape, validate_args=False)
 
     @property
@@ -156,7 +161,9 @@ class FlowDistribution(Distribution):
                 f"A law of batch shape {tuple(self.batch_shape)} cannot be expanded to "
                 f"{tuple(batch_shape)}; expand its dimensions of size 1, or add some in front."
             )
-        return FlowDistribution(self.transform, self.base, batch_shape)
+        law = FlowDistribution(self.transform, self.base, batch_shape)
+        law._watched = self._watched
+        return law
 
     @property
     def direction(self) -> str:
@@ -166,11 +173,22 @@ class FlowDistribution(Distribution):
     def _draw(self, sample_shape: Any) -> Passage:
         return self.transform.invert(self._draw_base(sample_shape))
 
+    def _check_unchanged(self) -> None:
+        for weight, before in self._watched:
+            now = changes(weight)
+            if now is None or before is None or now == before:
+                continue
+            raise StaleLawError(
+                "The weights of the flow have changed since it made this law; call the flow again."
+            )
+
     def _draw_base(self, sample_shape: Any) -> Tensor:
+        self._check_unchanged()
         return self.base.rsample((*torch.Size(sample_shape), *self.batch_shape))
 
     def _checked(self, value: Tensor) -> Tensor:
         """Return rows that fit the law, one for each context."""
+        self._check_unchanged()
         check_rows(value, self.features, self.base.like, "x")
         if not self.batch_shape:
             return value

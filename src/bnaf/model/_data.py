@@ -22,7 +22,7 @@ from bnaf.training._inputs import as_weights
 from bnaf.training.batches import Batch, StreamRows, sorted_order, worth_of
 from bnaf.training.recipe import TableFacts, choose_members, is_small, valid_share
 
-WHITENED_COLUMNS = 256  # up to which a small table is whitened: matrices go into model files
+WHITENED_COLUMNS = 2048  # up to which a small table is whitened: its matrices take their square
 
 
 @dataclass(frozen=True)

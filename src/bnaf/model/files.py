@@ -23,11 +23,15 @@ from bnaf.model._blueprint import build_flow, check_tensors, check_values, plan_
 from bnaf.model.model import Model
 from bnaf.model.standardisation import Standardisation
 
-FORMAT = 2  # 2: standardisations may have a factor and slopes
+FORMAT = 3  # 3: factor and slopes of standardisations are tensors; 2: they may have them
 HEADER_LIMIT = 2**24  # bytes
 PARTS_LIMIT = {"[": 2**18, "{": 2**18, '"': 2**20, ",": 2**21}  # of a header, as they are counted
-SCALE_PARTS = ("location", "scale", "factor", "slopes")
-UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: lambda header: header}
+SCALES = "standardisation"  # and, in the names of tensors, its matrices
+MATRICES = ("factor", "slopes")
+UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    1: lambda header: header,
+    2: lambda header: header,
+}
 """From the header of a format to that of the next."""
 
 
@@ -65,6 +69,8 @@ def save(flow_or_model: nn.Module | Model, path: str | Path, *, overwrite: bool 
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     check_tensors(plan_flow(type(flow), flow.settings, shapes, "The flow"), shapes, "The flow")
     check_values(flow, "The flow")
+    if isinstance(flow_or_model, Model):
+        tensors |= _matrices(flow_or_model.standardisation)
     content = pack(tensors, {"bnaf": text, "sha256": digest_contents(text, tensors)})
     with stored_file(Path(path), overwrite=overwrite) as file:
         file.write(content)
@@ -88,10 +94,10 @@ def load(
     if dtype is not None and not dtype.is_floating_point:
         raise SettingsError(f"dtype must be a floating-point type, got {dtype}.")
     path = Path(path)
-    header, tensors, kind = _read(path)
+    header, tensors, matrices = _read(path)
     flow = build_flow(flow_named(header["flow"]), header["settings"], tensors, path.name)
     flow.to(device=device, dtype=dtype)
-    return flow if kind == "flow" else _model(flow, header, path.name)
+    return flow if header["kind"] == "flow" else _model(flow, header, matrices, path.name)
 
 
 def _write_header(what: Flow | Model, flow: Flow) -> str:
@@ -136,20 +142,31 @@ def _check_parts(text: str, name: str) -> None:
             )
 
 
-def _scales(standardisation: Standardisation) -> dict[str, Any]:
-    parts = {name: getattr(standardisation, name) for name in SCALE_PARTS}
-    return {name: part.tolist() for name, part in parts.items() if part is not None}
+def _scales(standardisation: Standardisation) -> dict[str, list[float]]:
+    return {name: getattr(standardisation, name).tolist() for name in ("location", "scale")}
 
 
-def _standardisation(parts: Mapping[str, Any]) -> Standardisation:
+def _matrices(standardisation: Standardisation) -> dict[str, Tensor]:
+    """Return the matrices of a standardisation, named as a file names them."""
+    parts = {f"{SCALES}.{name}": getattr(standardisation, name) for name in MATRICES}
+    return {name: part.contiguous() for name, part in parts.items() if part is not None}
+
+
+def _standardisation(parts: Mapping[str, Any], matrices: Mapping[str, Tensor]) -> Standardisation:
     tensors = {name: torch.tensor(parts[name], dtype=torch.float64) for name in parts}
+    if not all(matrix.is_floating_point() for matrix in matrices.values()):
+        raise TypeError("matrices must be of floating-point numbers")
+    tensors |= matrices
     return Standardisation(
         tensors["location"], tensors["scale"], tensors.get("factor"), tensors.get("slopes")
     )
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor], str]:
-    """Return header, tensors and kind of a file, each checked before the next is read."""
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]]:
+    """Return header, tensors of the flow and matrices of the standardisation of a file.
+
+    Each is checked before the next is read.
+    """
     from safetensors import SafetensorError, safe_open
 
     _check_length(path)
@@ -159,11 +176,14 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor], str]:
             header = _read_header(metadata, path.name)
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
             shapes = {name: tuple(part.get_shape()) for name, part in slices.items()}
+            if header["kind"] == "model":
+                known = {f"{SCALES}.{name}" for name in MATRICES}
+                shapes = {name: shape for name, shape in shapes.items() if name not in known}
             kind = flow_named(header["flow"])
             header["settings"] = kind.settings_of(header["settings"])
             plan = plan_flow(kind, header["settings"], shapes, path.name)
             check_tensors(plan, shapes, path.name)
-            tensors = {name: file.get_tensor(name) for name in shapes}
+            tensors = {name: file.get_tensor(name) for name in slices}
     except StorageError:
         raise
     except (SafetensorError, OSError, ValueError, TypeError, KeyError, RuntimeError) as error:
@@ -175,7 +195,12 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor], str]:
             f"{path.name} was altered after it was saved: its digest is not the one expected. "
             "Copy it again."
         )
-    return header, tensors, header["kind"]
+    matrices = {
+        name.removeprefix(f"{SCALES}."): tensors.pop(name)
+        for name in [*tensors]
+        if name not in plan
+    }
+    return header, tensors, matrices
 
 
 def _check_length(path: Path) -> None:
@@ -252,11 +277,13 @@ def _upgrade(header: dict[str, Any], name: str) -> dict[str, Any]:
     return header
 
 
-def _model(flow: Flow, header: Mapping[str, Any], name: str) -> Model:
+def _model(
+    flow: Flow, header: Mapping[str, Any], matrices: Mapping[str, Tensor], name: str
+) -> Model:
     try:
         scales = [
-            _standardisation(header[field])
-            for field in ("standardisation", "given_standardisation")
+            _standardisation(header[SCALES], matrices),
+            _standardisation(header["given_standardisation"], {}),
         ]
         if not all(isinstance(name, str) for name in header["columns"] + header["given_columns"]):
             raise TypeError("names of columns must be strings")

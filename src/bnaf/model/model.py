@@ -1,6 +1,7 @@
 """A flow with the columns and the units of its table."""
 
 import copy
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,15 @@ from jaxtyping import Float64
 from torch import Generator, Tensor
 
 from bnaf._checks import whole
-from bnaf._random import private_draws
-from bnaf.errors import Argument, DtypeError, SettingsError, ShapeError, TrainingError
+from bnaf._random import private_draws, without_draws
+from bnaf.errors import (
+    Argument,
+    DtypeError,
+    SettingsError,
+    ShapeError,
+    TableWarning,
+    TrainingError,
+)
 from bnaf.flows.ensemble import Ensemble
 from bnaf.flows.flow import Flow
 from bnaf.flows.registry import flow_named
@@ -22,6 +30,9 @@ from bnaf.model.standardisation import Standardisation
 from bnaf.tables.names import check_names
 from bnaf.tables.table import Table, check_types
 from bnaf.training import TrainingRecord, TrainingSettings, fit, resolve
+
+BYTES_PER_WEIGHT = 50  # of a flow while it trains: gradients, moments, averages and matrices
+WORTH_TELLING = 1.0  # gigabytes
 
 
 class Model:
@@ -78,6 +89,8 @@ class Model:
         check_types(self.types)
         self.given_columns = _names("given_columns", given_columns, given, "c")
         self.given_standardisation = _scales("given_standardisation", given_standardisation, given)
+        if self.standardisation.slopes is not None:
+            _agree("slopes of standardisation", self.standardisation.slopes.shape[1], given)
         check_names([*self.columns, *self.given_columns])
         self.record: dict[str, Any] = dict(record or {})
 
@@ -375,6 +388,7 @@ def _make_flow(name: str, data: FitData, flow_settings: Mapping[str, Any]) -> Fl
     if given:
         sizes |= kind.context_sizes_for(given, data.facts.rows)
     sizes |= flow_settings
+    _warn_of_cost(kind, columns, {"context_features": given} | sizes, data.members)
     if data.members > 1:
         flow: Flow = Ensemble(columns, given, flow=name, members=data.members, settings=sizes)
     else:
@@ -385,6 +399,26 @@ def _make_flow(name: str, data: FitData, flow_settings: Mapping[str, Any]) -> Fl
     if contexts is not None:
         flow.see_contexts(contexts)
     return flow
+
+
+def _warn_of_cost(
+    kind: type[Flow], columns: int, sizes: Mapping[str, Any], members: int
+) -> None:
+    """Warn before much memory is taken, of a table so wide that its flow needs it."""
+    with torch.device("meta"), without_draws():
+        weights = sum(part.numel() for part in kind(columns, **sizes).parameters())
+    weights *= members
+    gigabytes = BYTES_PER_WEIGHT * weights / 1e9
+    if gigabytes > WORTH_TELLING:
+        warnings.warn(
+            TableWarning(
+                f"{columns:,} columns make a flow of {weights:,} weights, which takes about "
+                f"{gigabytes:.1f} GB of memory to train. If that is too much, model fewer with ",
+                Argument("columns"),
+                ".",
+            ),
+            stacklevel=4,
+        )
 
 
 def _device(holder: object) -> torch.device:
