@@ -16,6 +16,17 @@ def plain_name(name: str, longest: int = 28) -> str:
     return name if len(name) <= longest else name[: longest - 1] + "…"
 
 
+def printable(text: str) -> str:
+    r"""Return text without control characters, which a terminal would obey.
+
+    Example:
+        >>> printable("a\x1b[31mb\tc")
+        'a�[31mb c'
+    """
+    text = text.replace("\t", " ").replace("\n", " ")
+    return "".join("�" if unicodedata.category(sign) in ("Cc", "Cf") else sign for sign in text)
+
+
 def number(value: float | None, digits: int = 4) -> str:
     """Return a number as text, empty where there is none.
 

@@ -493,3 +493,45 @@ def test_a_process_ends_with_the_code_of_its_error(tmp_path):
     assert done.returncode == 1
     assert only_line(done.stderr).startswith("bnaf: Expected a model file")
     assert done.stdout == ""
+
+
+def test_escapes_in_names_do_not_reach_the_terminal(tmp_path):
+    rows = torch.randn(30, 2, dtype=torch.float64)
+    write_table(Table(rows, ("a\x1b[31m", "b\x07")), tmp_path / "t.csv")
+    out = tmp_path / "m.safetensors"
+    results = [succeed("fit", tmp_path / "t.csv", "--out", out, *QUICK)]
+    results.append(succeed("info", out))
+    results.append(succeed("score", out, tmp_path / "t.csv", "--least", "2"))
+    results.append(run("fit", tmp_path / "t.csv", "--columns", "\x1b[2J", "--out", out, "-f"))
+    for result in results:
+        assert not set("\x1b\x07") & set(result.stdout + result.stderr)
+
+
+def test_every_option_in_an_example_is_one_the_command_has():
+    for name in COMMANDS:
+        text = succeed(name, "--help").stdout
+        options, _, examples = text.partition("Examples:")
+        for option in re.findall(r"(?<![-\w])--[a-z-]+", examples):
+            assert option in options, (name, option)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"steps": 1, "reason": "budget", "seconds": [[1]]},
+        {"steps": "many", "reason": "budget", "seconds": 1.0},
+        {"history": [[1]]},
+        {"history": {"a": 1}},
+        {"history": [{"step": 1, "loss": "low", "valid": None}]},
+        {"best_step": {}, "valid": 3},
+    ],
+)
+def test_a_record_of_other_kinds_is_refused_when_it_is_saved_and_loaded(record, tmp_path):
+    with pytest.raises(bnaf.StorageError, match="of the record is"):
+        bnaf.save(bnaf.Model(bnaf.BNAF(2), record=record), tmp_path / "m.safetensors")
+
+
+def test_a_table_is_told_from_a_model(tmp_path):
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n3,4\n5,6\n")
+    with pytest.raises(bnaf.StorageError, match=r"x\.csv is no model file: it does not begin"):
+        bnaf.load(tmp_path / "x.csv")

@@ -440,10 +440,10 @@ def test_a_claim_of_large_tensors_is_refused(tmp_path):
 
 
 def test_older_formats_are_upgraded(model_file, monkeypatch):
-    monkeypatch.setattr(files, "FORMAT", 3)
-    with pytest.raises(StorageError, match="is of format 2, which this version"):
+    monkeypatch.setattr(files, "FORMAT", 4)
+    with pytest.raises(StorageError, match="is of format 3, which this version"):
         load(model_file)
-    monkeypatch.setitem(files.UPGRADES, 2, lambda header: {**header, "record": {"upgraded": 1}})
+    monkeypatch.setitem(files.UPGRADES, 3, lambda header: {**header, "record": {"upgraded": 1}})
     assert load(model_file).record == {"upgraded": 1}
 
 

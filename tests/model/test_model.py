@@ -438,3 +438,10 @@ def test_the_memory_of_a_wide_table_is_told_before_it_is_taken():
     wide = {"width": 300, "transforms": 1, "hidden_layers": 2}
     with pytest.raises(TableWarning, match=r"30 columns make a flow of 42,1.* about 2\.1 GB"):
         Model.fit(table, flow_settings=wide, progress=False)
+
+
+@pytest.mark.parametrize(("rows", "told"), [(1, "1 row, which"), (2, "2 rows, which")])
+def test_rows_that_moments_give_away_are_warned_of(rows, told):
+    table = read_table(torch.randn(rows, 1, dtype=torch.float64), warn=False)
+    with pytest.raises(TableWarning, match=f"The fit has {told} the means .* give away exactly"):
+        Model.fit(table, progress=False)

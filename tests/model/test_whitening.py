@@ -146,7 +146,8 @@ def test_a_model_with_given_columns_scores_in_the_units_of_the_table():
 @pytest.mark.parametrize(("columns", "white"), [(256, True), (257, True), (2049, False)])
 def test_only_the_widest_tables_are_not_whitened(columns, white):
     rows = torch.randn(4, columns, dtype=torch.float64)
-    data = FitData.read(rows, None, (), None, 0.0, None, 0)
+    table = Table(rows, tuple(f"x{index}" for index in range(columns)))
+    data = FitData.read(table, None, (), None, 0.0, None, 0)
     assert data.facts.white == white
     assert (data.scales.rows.factor is not None) == white
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from html.parser import HTMLParser
 
+import pandas as pd
 import pytest
 import torch
 
@@ -16,6 +17,7 @@ import bnaf
 from bnaf.report import assess, render_report, write_report
 from bnaf.report.care import find_care
 from bnaf.report.page import _standing_row
+from bnaf.report.parts import find_parts
 from bnaf.report.words import say_gain, say_rows
 from bnaf.tables.splits import RowSplit
 from bnaf.tables.table import Table
@@ -83,13 +85,41 @@ def test_a_split_is_found_again(model, table):
     torch.testing.assert_close(model.standardisation.location, table.rows[train].mean(0))
 
 
-def test_a_split_knows_its_table(model, table):
-    split = RowSplit.from_dict(model.record["split"])
-    assert split.matches(table)
-    assert not split.matches(table.take(torch.arange(399)))
-    assert not split.matches(table.take(torch.arange(400).flip(0)))
-    assert not split.matches(Table(table.rows, ("a", "b", "z")))
-    assert not split.matches(Table(table.rows + 1e-12, table.columns))
+def test_a_model_knows_its_table_by_its_moments(model, table):
+    def is_same(rows):
+        return find_parts(model, rows).same_table
+
+    assert is_same(table)
+    assert not is_same(table.take(torch.arange(399)))
+    assert not is_same(table.take(torch.arange(400).flip(0)))
+    assert not is_same(Table(table.rows + 1e-6, table.columns))
+
+
+def test_a_model_holds_no_digest_of_its_table(model):
+    assert model.record["split"].keys() == {"rows", "valid", "test", "seed"}
+    of_old = model.record["split"] | {"digest": "0" * 64}
+    assert RowSplit.from_dict(of_old) == RowSplit.from_dict(model.record["split"])
+
+
+def test_a_private_report_shows_no_rows(model, table):
+    found = assess(model, table, private=True)
+    page = render_report(found)
+    assert found.least == ()
+    assert found.as_dict()["least"] == []
+    assert "The rows themselves are left out of this report" in page
+    assert "Pairs of columns" not in page
+    open_page = render_report(assess(model, table))
+    assert "The rows themselves" not in open_page
+    shown = f"{table.rows[assess(model, table).least[0].number - 1, 0]:.6g}"
+    assert shown in open_page
+    assert shown not in page
+
+
+def test_a_frame_is_assessed_as_a_table_is(model, table):
+    frame = pd.DataFrame(table.rows.numpy(), columns=list(table.columns))
+    found = assess(model, frame)
+    assert found.parts.same_table
+    assert found.as_dict() == assess(model, table).as_dict()
 
 
 @pytest.mark.parametrize(

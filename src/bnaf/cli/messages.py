@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import typer
 
+from bnaf._text import printable
 from bnaf.errors import Argument, BnafError, RedrawWarning, TableWarning, Told
 
 FAILED, USAGE, FAULT, INTERRUPTED = 1, 2, 70, 130
@@ -36,7 +37,7 @@ FLAGS = ("header", "outside", "overwrite")  # options whose name says which valu
 
 def say(message: str) -> None:
     """Write one line to standard error."""
-    print(f"bnaf: {' '.join(message.split())}", file=sys.stderr, flush=True)
+    print(f"bnaf: {printable(' '.join(message.split()))}", file=sys.stderr, flush=True)
 
 
 def name_option(argument: Argument) -> str:

@@ -18,7 +18,7 @@ bnaf report sales.safetensors sales.csv
 
 bnaf report sales.safetensors sales.csv --test new.csv --out sales-report.html
 
-bnaf report sales.safetensors sales.csv --out - --quiet > page.html
+bnaf report sales.safetensors sales.csv --out - > page.html
 """
 
 
@@ -36,6 +36,9 @@ def report(
     least: Annotated[
         int | None, Option(min=1, help="How many of the least likely rows to show.")
     ] = None,
+    private: Annotated[
+        bool, Option("--private", help="Leave out rows of the table, and figures that show some.")
+    ] = False,
     drop_missing: options.DropMissing = False,
     dequantise: options.Dequantise = None,
     seed: options.Seed = None,
@@ -72,6 +75,7 @@ def report(
         density,
         rows,
         new_rows=None if test is None else read_rows(density, test, reading, **how),
+        private=private,
         **options.chosen(least=least, seed=seed),
     )
     write_report(

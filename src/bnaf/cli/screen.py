@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from bnaf._text import printable
+
 PIPE_WIDTH = 1000
 
 
@@ -24,7 +26,7 @@ def show_lines(*lines: str, beside: Path | None = None) -> None:
     """
     file = sys.stderr if beside is not None and str(beside) == "-" else sys.stdout
     for line in lines:
-        print(line, file=file, flush=True)
+        print(printable(line), file=file, flush=True)
 
 
 def show_table(
@@ -45,10 +47,13 @@ def show_table(
     for index, header in enumerate(headers):
         numbers = all(_is_number(row[index]) for row in rows)
         table.add_column(
-            Text(header), justify="right" if numbers else "left", no_wrap=numbers, overflow="fold"
+            Text(printable(header)),
+            justify="right" if numbers else "left",
+            no_wrap=numbers,
+            overflow="fold",
         )
     for row in rows:
-        table.add_row(*(Text(_cell(value)) for value in row))
+        table.add_row(*(Text(printable(_cell(value))) for value in row))
     console.print(table)
 
 

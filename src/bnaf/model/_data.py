@@ -302,11 +302,7 @@ def _plan(
 ) -> tuple[RowSplit, Table | None]:
     """Return which rows are set aside, and other rows to validate on, where they are given."""
     share = _valid_share(valid, rows, weights)
-    digest = source.survey.digest if isinstance(source, ParquetStream) else None
-    if digest is None:
-        split = RowSplit.of(source, share, test, seed=seed)  # type: ignore[arg-type]
-    else:
-        split = RowSplit.plan(rows, share, test, seed=seed, digest=digest)
+    split = RowSplit.plan(rows, share, test, seed=seed)
     if valid is None or isinstance(valid, int | float):
         return split, None
     held_out = valid if isinstance(valid, Table) else read_table(valid, dequantise=source.grid)

@@ -22,6 +22,7 @@ from bnaf.flows.registry import flow_name, flow_named, stored_names
 from bnaf.model._blueprint import build_flow, check_tensors, check_values, plan_flow
 from bnaf.model.model import Model
 from bnaf.model.standardisation import Standardisation
+from bnaf.training.record import check_record
 
 FORMAT = 3  # 3: factor and slopes of standardisations are tensors; 2: they may have them
 HEADER_LIMIT = 2**24  # bytes
@@ -118,6 +119,7 @@ def _write_header(what: Flow | Model, flow: Flow) -> str:
             "record": what.record,
         }
     try:
+        check_record(header.get("record", {}))
         text = json.dumps(header)
     except (TypeError, ValueError, RecursionError) as error:
         raise StorageError(
@@ -211,15 +213,15 @@ def _check_length(path: Path) -> None:
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
+    if size >= 10 and length > HEADER_LIMIT:
+        raise StorageError(
+            f"{path.name} is no model file: it does not begin as one, with the length of a header "
+            f"of {HEADER_LIMIT:,} bytes at most. Give a file written by bnaf.save or bnaf fit."
+        )
     if size < 10 or length > size - 8:
         raise StorageError(
             f"{path.name} is truncated or no model file: it has {size:,} bytes, expected a header "
             f"of {length:,} and what follows. Copy it again."
-        )
-    if length > HEADER_LIMIT:
-        raise StorageError(
-            f"{path.name} has a header of {length:,} bytes, expected {HEADER_LIMIT:,} at most; it "
-            "is no model file of this library."
         )
 
 
@@ -287,6 +289,7 @@ def _model(
         ]
         if not all(isinstance(name, str) for name in header["columns"] + header["given_columns"]):
             raise TypeError("names of columns must be strings")
+        check_record(header["record"])
         return Model(
             flow,
             columns=header["columns"],
@@ -297,4 +300,6 @@ def _model(
             record=header["record"],
         )
     except (BnafError, LookupError, TypeError, ValueError, RuntimeError, ArithmeticError) as error:
-        raise StorageError(f"{name} has columns that do not fit its flow: {error}") from None
+        raise StorageError(
+            f"{name} has columns or a record that do not fit its flow: {error}"
+        ) from None

@@ -33,6 +33,7 @@ from bnaf.training import TrainingRecord, TrainingSettings, fit, resolve
 
 BYTES_PER_WEIGHT = 50  # of a flow while it trains: gradients, moments, averages and matrices
 WORTH_TELLING = 1.0  # gigabytes
+GIVEN_AWAY = 2  # rows that mean and deviation determine
 
 
 class Model:
@@ -159,6 +160,7 @@ class Model:
         data = FitData.read(table, columns, given, valid, test, weights, settings.seed, members)
         kind = flow_named(flow)
         settings = resolve(settings, data.facts, kind)
+        _warn_of_secrets(data.facts.rows)
         with private_draws(settings.seed):
             untrained = _make_flow(flow, data, flow_settings or {}).to(dtype)
         try:
@@ -418,6 +420,19 @@ def _warn_of_cost(
                 ".",
             ),
             stacklevel=4,
+        )
+
+
+def _warn_of_secrets(rows: int | None) -> None:
+    """Warn of rows so few that the moments of a model give them away."""
+    if rows is not None and rows <= GIVEN_AWAY:
+        warnings.warn(
+            TableWarning(
+                f"The fit has {rows} row{'s' * (rows > 1)}, which the means and deviations in its "
+                "model give away exactly. Expected many more rows; share the model only with "
+                "those who may see them."
+            ),
+            stacklevel=3,
         )
 
 

@@ -17,6 +17,7 @@ from bnaf.model.description import describe
 from bnaf.model.model import Model
 from bnaf.report.care import Care, find_care
 from bnaf.report.parts import Part, Parts, find_parts
+from bnaf.tables.reading import read_table
 from bnaf.tables.table import Table
 
 LEAST = 10
@@ -73,6 +74,7 @@ class Assessment:
         check: Calibration of the rows that the model is judged by.
         least: The least likely rows.
         care: Columns that need care.
+        private: Whether rows are left out, and figures that show some.
     """
 
     model: Model
@@ -82,6 +84,7 @@ class Assessment:
     check: CalibrationCheck
     least: tuple[UnlikelyRow, ...]
     care: tuple[Care, ...]
+    private: bool = False
 
     @property
     def standing(self) -> Standing:
@@ -120,10 +123,11 @@ class Assessment:
 
 def assess(
     model: Model,
-    table: Table,
+    table: Any,
     *,
-    new_rows: Table | None = None,
+    new_rows: Any = None,
     least: int = LEAST,
+    private: bool = False,
     seed: int = 0,
 ) -> Assessment:
     """Look at a model and its rows.
@@ -133,16 +137,20 @@ def assess(
 
     Args:
         model: The model.
-        table: The table it was fitted to, or another one with its columns.
+        table: The table it was fitted to, or another one with its columns: a table, or anything
+            that :func:`bnaf.read_table` reads.
         new_rows: More rows that it was not fitted to.
         least: How many of the least likely rows to show.
+        private: Whether to leave out rows, and figures that show some.
         seed: Seed of samples.
 
     Raises:
         TableError: If a column is missing.
         InversionError: If the model cannot be sampled.
     """
-    parts = find_parts(model, table, new_rows)
+    parts = find_parts(
+        model, _as_table(model, table), None if new_rows is None else _as_table(model, new_rows)
+    )
     scores = {part.name: Scores(model.log_prob(part.rows)) for part in parts.parts}
     check = check_calibration(model, parts.judged.rows, seed=seed)
     return Assessment(
@@ -151,9 +159,17 @@ def assess(
         scores=scores,
         standings=tuple(_standings(model, parts, scores)),
         check=check,
-        least=tuple(_least_likely(model, parts.parts, scores, least, seed)),
+        least=() if private else tuple(_least_likely(model, parts.parts, scores, least, seed)),
         care=tuple(find_care(model, parts.reference, check)),
+        private=private,
     )
+
+
+def _as_table(model: Model, rows: Any) -> Table:
+    if isinstance(rows, Table):
+        return rows
+    columns = [*model.columns, *model.given_columns]
+    return read_table(rows, columns=columns, given=model.given_columns, warn=False)
 
 
 def _standings(model: Model, parts: Parts, scores: dict[str, Scores]) -> list[Standing]:

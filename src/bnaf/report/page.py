@@ -147,6 +147,7 @@ def _facts(assessment: Assessment) -> dict[str, Any]:
         "shown_pairs": [clean(name) for name in paired_columns(assessment)],
         "least_headers": _least_headers(assessment),
         "least": _least_rows(assessment),
+        "private": assessment.private,
         "care": [[clean(part) for part in care] for care in assessment.care],
     }
 

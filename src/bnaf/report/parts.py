@@ -7,10 +7,12 @@ from torch import Tensor
 
 from bnaf.errors import TableError
 from bnaf.model.model import Model
+from bnaf.model.standardisation import Standardisation
 from bnaf.tables.splits import RowSplit
 from bnaf.tables.table import Table
 
 TRAIN, VALID, TEST, ALL, NEW = "training", "validation", "test", "all", "new"
+SAME = 1e-9  # rounding apart, in deviations of a column
 JUDGED_BY = (NEW, TEST, ALL, VALID, TRAIN)  # the first that is there, least flattered first
 
 
@@ -62,7 +64,7 @@ def find_parts(model: Model, table: Table, new_rows: Table | None = None) -> Par
     columns = [*model.columns, *model.given_columns]
     table = table.select(columns)
     split = _recorded_split(model)
-    same = None if split is None else split.matches(table)
+    same = None if split is None else _is_table_of(model, table, split)
     if split is not None and same:
         names = (TRAIN, VALID, TEST)
         parts = [
@@ -76,6 +78,29 @@ def find_parts(model: Model, table: Table, new_rows: Table | None = None) -> Par
     if new_rows is not None:
         parts.append(Part(NEW, new_rows.select(columns), torch.arange(len(new_rows)) + 1))
     return Parts(tuple(parts), same, reference)
+
+
+def _is_table_of(model: Model, table: Table, split: RowSplit) -> bool:
+    """Tell whether a table is that of the fit: as many rows, and those to train on of its moments.
+
+    A model tells the moments of its columns anyway, and so nothing more of its rows than it must.
+    """
+    if len(table) != split.rows:
+        return False
+    rows = table.take(split.sets().train)
+    for names, scales in (
+        (model.columns, model.standardisation),
+        (model.given_columns, model.given_standardisation),
+    ):
+        if not names:
+            continue
+        found = Standardisation.from_rows(rows.select(names).rows)
+        apart = (found.location - scales.location).abs() / scales.scale
+        if bool((apart > SAME).any()) or bool(
+            (found.scale / scales.scale - 1).abs().gt(SAME).any()
+        ):
+            return False
+    return True
 
 
 def _recorded_split(model: Model) -> RowSplit | None:

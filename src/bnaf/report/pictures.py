@@ -72,7 +72,8 @@ def _figures(assessment: Assessment, seed: int) -> Iterator[tuple[str, Figure]]:
     model, check, part = assessment.model, assessment.check, assessment.parts.judged
     if model.record.get("history"):
         yield "training", training_figure(model)
-    yield "pairs", pairs_figure(model, part.rows, paired_columns(assessment), seed=seed)
+    if not assessment.private:
+        yield "pairs", pairs_figure(model, part.rows, paired_columns(assessment), seed=seed)
     if model.features == 2 and not model.given_columns:
         yield "density", density_figure(model, seed=seed)
     yield "shares", shares_figure(check)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from bnaf.errors import Argument, TableError
-from bnaf.tables.arrow import RawColumn
+from bnaf.tables.arrow import LARGEST_WHOLE, RawColumn
 from bnaf.tables.format import Format, Limits, Reading
 from bnaf.tables.table import Table, typed_columns
 
@@ -45,7 +45,9 @@ def _array_column(name: str, values: np.ndarray) -> RawColumn:
     kind = str(values.dtype) if values.dtype.itemsize <= 8 else "float64"
     if isinstance(values, np.ma.MaskedArray):
         values = np.ma.filled(values.astype(np.float64), np.nan)
-    return RawColumn(name, np.dtype(kind).newbyteorder("=").name, values)
+    rounded = values.dtype.kind in "iu" and values.dtype.itemsize == 8 and bool(len(values))
+    rounded = rounded and max(int(values.max()), -int(values.min())) > LARGEST_WHOLE
+    return RawColumn(name, np.dtype(kind).newbyteorder("=").name, values, rounded=rounded)
 
 
 def _read_npy(path: Path, reading: Reading) -> list[RawColumn]:

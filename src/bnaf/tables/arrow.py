@@ -9,6 +9,9 @@ from bnaf.tables.table import Table, typed_columns
 NUMPY_NAMES = {"halffloat": "float16", "float": "float32", "double": "float64"}
 
 
+LARGEST_WHOLE = 2**53  # up to which float64 has every whole number
+
+
 class RawColumn(NamedTuple):
     """Column before it is checked; its values are ``None`` where they are no numbers."""
 
@@ -16,6 +19,8 @@ class RawColumn(NamedTuple):
     kind: str
     values: np.ndarray | None
     example: str = ""
+    rounded: bool = False
+    """Whether it has whole numbers that float64 does not."""
 
 
 def arrow_columns(table: Any) -> list[RawColumn]:
@@ -30,7 +35,16 @@ def arrow_column(name: str, column: Any) -> RawColumn:
     kind = number_name(column.type)
     if kind is None:
         return RawColumn(name, text_name(column.type), None, _text_example(column))
-    return RawColumn(name, kind, float_values(column))
+    return RawColumn(name, kind, float_values(column), rounded=_is_rounded(column, kind))
+
+
+def _is_rounded(column: Any, kind: str) -> bool:
+    if kind not in ("int64", "uint64") or not len(column):
+        return False
+    from pyarrow import compute
+
+    ends = compute.min_max(column.cast(_plain(column.type))).as_py()
+    return any(end is not None and abs(end) > LARGEST_WHOLE for end in ends.values())
 
 
 def number_name(kind: Any) -> str | None:
@@ -97,11 +111,14 @@ def _plain(kind: Any) -> Any:
 
 
 def _text_example(column: Any) -> str:
-    """Return the first value that is no number, where there are strings."""
+    """Return the first value that is neither a number nor missing, where there are strings."""
+    from pyarrow import csv
+
+    missing = csv.ConvertOptions().null_values
     for chunk in column.iterchunks():
         for value in chunk.to_pylist():
             text = value.decode(errors="replace") if isinstance(value, bytes) else value
-            if isinstance(text, str) and not _parses(text):
+            if isinstance(text, str) and not _parses(text) and text not in missing:
                 return text if len(text) <= 20 else text[:20] + "..."
     return ""
 

@@ -27,8 +27,11 @@ def read_csv(text: bytes, name: str, reading: Reading) -> Any:
         TableError: If there is no table in it.
     """
     delimiter = "," if reading.delimiter is None else reading.delimiter
-    if len(delimiter) != 1:
-        raise TableError(f"delimiter must be one character, got {delimiter!r}.")
+    for setting, mark in (("delimiter", delimiter), ("decimal", reading.decimal)):
+        if len(mark) != 1 or not mark.isascii() or mark in '\r\n"':
+            raise TableError(f"{setting} must be one character of ASCII, got {mark!r}.")
+    if delimiter == reading.decimal:
+        raise TableError(f"delimiter and decimal must differ, got {delimiter!r} for both.")
     if not text.strip():
         raise TableError(f"{name} is empty, expected lines of values; write it again.")
     start = text.lstrip()[:65536]
@@ -36,8 +39,7 @@ def read_csv(text: bytes, name: str, reading: Reading) -> Any:
     _check_delimiter(lines, delimiter, name)
     first = _first_line(text)
     reading.limits.check_columns(first.count(delimiter.encode()) + 1, name)
-    if not text.endswith(b"\n"):
-        text += b"\n"
+    text = text.rstrip(b"\r\n") + b"\n"  # blank lines at the end are no rows
     table = _parse(text, name, delimiter, reading.decimal, reading.header)
     try:
         names = [column.strip() for column in table.column_names]
@@ -61,13 +63,19 @@ def _parse(text: bytes, name: str, delimiter: str, decimal: str, header: bool) -
     import pyarrow as pa
     from pyarrow import csv as arrow
 
+    # of one column alone, a blank line is a missing value
+    alone = delimiter.encode() not in _first_line(text)
+    text = text.lstrip(b"\r\n")
+
     def parse(block_size: int | None, newlines: bool) -> Any:
         return arrow.read_csv(
             io.BytesIO(text),
             read_options=arrow.ReadOptions(
                 autogenerate_column_names=not header, block_size=block_size
             ),
-            parse_options=arrow.ParseOptions(delimiter=delimiter, newlines_in_values=newlines),
+            parse_options=arrow.ParseOptions(
+                delimiter=delimiter, newlines_in_values=newlines, ignore_empty_lines=not alone
+            ),
             convert_options=arrow.ConvertOptions(decimal_point=decimal),
         )
 

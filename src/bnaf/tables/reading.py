@@ -20,6 +20,7 @@ from bnaf.tables.ties import (
     nothing_varies,
     tied_columns,
     warn_of_columns,
+    warn_of_rounding,
 )
 
 
@@ -97,6 +98,7 @@ def read_table(
     ties = {index: found for index, found in ties.items() if labels[index] not in given}
     steps = noise_steps(labels, dequantise, ties, rows, types)
     if warn:
+        warn_of_rounding([column.name for column in raw if column.rounded])
         left = {index: found for index, found in ties.items() if index not in steps}
         warn_of_columns(labels, len(rows), constant, left)
     if steps:

@@ -1,9 +1,7 @@
 """Which rows of a table a fit was given, written down so that they can be found again."""
 
 import dataclasses
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -87,29 +85,25 @@ class RowSplit:
         valid: How many of them were set aside to choose by.
         test: How many were set aside to test with, and never seen.
         seed: Seed of the split.
-        digest: What :func:`digest_table` says of the table.
 
     Example:
-        >>> table = Table(torch.arange(6.0).reshape(6, 1), ("a",))
-        >>> split = RowSplit.of(table, valid=1, test=2)
-        >>> [len(part) for part in split.sets()], split.matches(table)
-        ([3, 1, 2], True)
+        >>> [len(part) for part in RowSplit.plan(6, valid=1, test=2).sets()]
+        [3, 1, 2]
     """
 
     rows: int
     valid: int
     test: int
     seed: int
-    digest: str
 
     @classmethod
-    def of(
-        cls, table: Table, valid: float = 0.0, test: float = 0.0, *, seed: int = 0
+    def plan(
+        cls, rows: int, valid: float = 0.0, test: float = 0.0, *, seed: int = 0
     ) -> "RowSplit":
         """Plan a split.
 
         Args:
-            table: The rows.
+            rows: How many rows the table has.
             valid: Share of the rows, below 1, or number of them, to choose by.
             test: Share or number of rows to test with.
             seed: Seed of the split.
@@ -117,23 +111,18 @@ class RowSplit:
         Raises:
             TableError: If no row would be left to train on.
         """
-        return cls.plan(len(table), valid, test, seed=seed, digest=digest_table(table))
-
-    @classmethod
-    def plan(cls, rows: int, valid: float, test: float, *, seed: int, digest: str) -> "RowSplit":
-        """Plan a split of so many rows of a table whose digest is known."""
         sets = split_rows(rows, valid, test, seed=seed)
-        return cls(rows, len(sets.valid), len(sets.test), plain(seed), digest)
+        return cls(rows, len(sets.valid), len(sets.test), plain(seed))
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> "RowSplit":
-        """Return the split that :meth:`as_dict` wrote down.
+        """Return the split that :meth:`as_dict` wrote down, today or with a digest of the table.
 
         Raises:
             TableError: If the facts are not those of a split.
         """
         try:
-            split = cls(**facts)
+            split = cls(**{name: facts[name] for name in facts if name != "digest"})
             counts = [split.rows, split.valid, split.test, split.seed]
             valid = all(type(count) is int and count >= 0 for count in counts)
         except TypeError:
@@ -146,36 +135,6 @@ class RowSplit:
         """Return the split ready for JSON."""
         return dataclasses.asdict(self)
 
-    def matches(self, table: Table) -> bool:
-        """Return whether this is the table that was split: same columns, same rows, same order."""
-        return len(table) == self.rows and digest_table(table) == self.digest
-
     def sets(self) -> RowSets:
         """Return where the rows to train on, to choose by and to test with stand."""
         return split_rows(self.rows, self.valid, self.test, seed=self.seed)
-
-
-class RowDigest:
-    """Digest of the columns and rows of a table, some rows at a time.
-
-    Args:
-        columns: Their names.
-    """
-
-    def __init__(self, columns: Sequence[str]) -> None:
-        self._digest = hashlib.sha256(json.dumps(list(columns)).encode())
-
-    def update(self, rows: np.ndarray) -> None:
-        """Take in the next rows."""
-        self._digest.update(np.ascontiguousarray(rows, "<f8").data)
-
-    def hexdigest(self) -> str:
-        """Return a number, in hexadecimal, that stands for all that was taken in."""
-        return self._digest.hexdigest()
-
-
-def digest_table(table: Table) -> str:
-    """Return a number, in hexadecimal, that stands for the columns and rows of a table."""
-    digest = RowDigest(table.columns)
-    digest.update(table.rows.numpy())
-    return digest.hexdigest()

@@ -11,7 +11,6 @@ from bnaf.errors import TableError
 from bnaf.tables.moments import RunningMoments
 from bnaf.tables.parquet import column_names, column_types, group_rows, open_parquet
 from bnaf.tables.sources import check_file
-from bnaf.tables.splits import RowDigest
 from bnaf.tables.ties import LOOKED_AT, Ties, incomplete, tied_columns, warn_of_columns
 
 LOOKED_AT_VALUES = 2**22
@@ -28,7 +27,6 @@ class Survey:
         constant: Columns that hold one value.
         ties: Columns with few distinct values or heavy ties, found in a random part of the rows.
         looked_at: That part, from which grids are read off.
-        digest: What stands for the complete rows, in the order of the file.
     """
 
     columns: tuple[str, ...]
@@ -37,7 +35,6 @@ class Survey:
     constant: tuple[str, ...]
     ties: dict[str, Ties]
     looked_at: np.ndarray
-    digest: str
 
     @property
     def rows(self) -> int:
@@ -83,7 +80,7 @@ def survey_parquet(
         total = file.metadata.num_rows
         check_rows_left(path, total)
         moments, parts = RunningMoments(len(names)), [np.empty((0, len(names)))]
-        digest, complete = RowDigest(names), []
+        complete = []
         missing, infinite = np.zeros(len(names), int), np.zeros(len(names), int)
         share = min(1.0, min(LOOKED_AT, LOOKED_AT_VALUES // len(names)) / total)
         for group in range(file.num_row_groups):
@@ -93,7 +90,6 @@ def survey_parquet(
                 complete.append(np.isfinite(rows).all(1))
                 rows = rows[complete[-1]]
                 moments.update(torch.from_numpy(rows))
-                digest.update(rows)
                 parts.append(rows[generator.random(len(rows)) < share])
     dropped = total - moments.rows
     if dropped and not drop_missing:
@@ -109,7 +105,6 @@ def survey_parquet(
         tuple(names[index] for index in constant),
         {names[index]: found for index, found in ties.items() if index not in constant},
         looked_at,
-        digest.hexdigest(),
     )
 
 

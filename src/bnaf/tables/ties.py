@@ -131,7 +131,8 @@ def grid_step(values: Float64[np.ndarray, " rows"], kind: str = "float64") -> fl
     """
     values = np.unique(values)
     precision = np.finfo(kind).eps if kind.startswith("float") else 0.0
-    gaps = np.diff(values)
+    with np.errstate(over="ignore"):
+        gaps = np.diff(values)
     if not len(gaps):
         return 0.0
     above_rounding = gaps > 8 * precision * np.abs(values).max()
@@ -181,12 +182,14 @@ def noise_steps(
         TableError: If a named column is not there, or constant.
     """
     if isinstance(wanted, bool):
-        return {index: found.step for index, found in ties.items()} if wanted else {}
-    if isinstance(wanted, Mapping):
-        return dict(zip(find_columns([*wanted], names), wanted.values(), strict=True))
-    steps = {
-        index: grid_step(rows[:, index], types[index]) for index in find_columns(wanted, names)
-    }
+        steps = {index: found.step for index, found in ties.items()} if wanted else {}
+    elif isinstance(wanted, Mapping):
+        steps = dict(zip(find_columns([*wanted], names), wanted.values(), strict=True))
+    else:
+        steps = {i: grid_step(rows[:, i], types[i]) for i in find_columns(wanted, names)}
+    _check_range(names, steps, rows)
+    if isinstance(wanted, bool | Mapping):
+        return steps
     flat = [names[index] for index, step in steps.items() if not step]
     if flat:
         raise TableError(
@@ -196,6 +199,23 @@ def noise_steps(
             ".",
         )
     return steps
+
+
+def _check_range(names: Sequence[str], steps: Mapping[int, float], rows: Values) -> None:
+    """Refuse noise that would lead out of the range of numbers."""
+    with np.errstate(over="ignore"):
+        wide = [
+            names[index]
+            for index, step in steps.items()
+            if not np.isfinite(np.abs(rows[:, index]).max() + np.float64(step) / 2)
+        ]
+    if wide:
+        raise TableError(
+            f"{list_columns(wide)}: noise as wide as the grid would make values infinite; "
+            "expected smaller ones: give them in other units, or leave them out of ",
+            Argument("dequantise"),
+            ".",
+        )
 
 
 def warn_of_columns(
@@ -230,6 +250,16 @@ def warn_of_columns(
             f"The table has fewer rows ({rows:,}) than columns ({len(names):,}); a density fitted "
             "to it describes those rows alone. Expected many more rows; take more of them, or "
             "fewer columns."
+        )
+
+
+def warn_of_rounding(names: Sequence[str]) -> None:
+    """Warn of whole numbers so large that neighbours become one."""
+    if names:
+        _warn(
+            f"{list_columns(names)}: whole numbers above 2^53, which float64 rounds, so that "
+            "neighbours become one. If they are labels, leave them out; else give them in other "
+            "units."
         )
 
 

@@ -1,6 +1,7 @@
 """What a run leaves behind besides the weights."""
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,6 +15,38 @@ class Evaluation(NamedTuple):
     loss: float
     valid: float | None
     learning_rate: float
+
+
+NUMBERS = ("seconds", "loss", "valid", "best_step")
+
+
+def check_record(facts: Mapping[str, Any]) -> None:
+    """Check that what a model is said to have been trained by can be told.
+
+    Args:
+        facts: A record, as a file holds it. Names that are not known may hold anything.
+
+    Raises:
+        ValueError: If a name that is known holds something of another kind than a fit leaves.
+    """
+    odd = [name for name in NUMBERS if not _is_number(facts.get(name))]
+    odd += ["steps"] * (type(facts.get("steps", 0)) is not int)
+    odd += ["reason"] * (not isinstance(facts.get("reason", ""), str))
+    history = facts.get("history", [])
+    entries = history if isinstance(history, list | tuple) else [None]
+    if not all(isinstance(entry, dict) and _is_evaluation(entry) for entry in entries):
+        odd.append("history")
+    if odd:
+        raise ValueError(f"{odd[0]!r} of the record is {facts[odd[0]]!r:.40}")
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def _is_evaluation(entry: Mapping[str, Any]) -> bool:
+    wanted = {"step", "loss", "valid"}
+    return wanted <= entry.keys() and all(_is_number(value) for value in entry.values())
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,71 @@
+"""Odd files and options: each is read as it is meant, or refused or warned of in words."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from commands import only_line, run
+
+from bnaf import TableError, TableWarning, read_table
+
+
+@pytest.mark.parametrize("mark", ["ab", "", "é", "\n", '"'])
+@pytest.mark.parametrize("setting", ["delimiter", "decimal"])
+def test_a_mark_is_one_character_of_ascii(tmp_path, setting, mark):
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n3,4\n")
+    with pytest.raises(TableError, match=f"{setting} must be one character of ASCII, got"):
+        read_table(tmp_path / "t.csv", **{setting: mark})
+    words = ["fit", tmp_path / "t.csv", "--out", tmp_path / "m.safetensors", f"--{setting}", mark]
+    refused = run(*words)
+    assert refused.exit_code == 1
+    assert f"{setting} must be one character" in only_line(refused.stderr)
+
+
+def test_delimiter_and_decimal_must_differ(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n3,4\n")
+    with pytest.raises(TableError, match=r"delimiter and decimal must differ, got ',' for both"):
+        read_table(tmp_path / "t.csv", decimal=",")
+
+
+def test_an_archive_read_as_an_array_is_told(tmp_path):
+    np.savez(tmp_path / "t.npz", np.ones((2, 2)))
+    with pytest.raises(TableError, match=r"t\.npz is an npz file; give format='npz'"):
+        read_table(tmp_path / "t.npz", format="npy")
+
+
+def test_a_blank_line_in_a_single_column_is_a_missing_value(tmp_path):
+    (tmp_path / "t.csv").write_text("a\n1\n\n3\n4\n\n\n")
+    with pytest.raises(TableError, match=r"'a' \(1 missing\).* 1 of 4 rows"):
+        read_table(tmp_path / "t.csv")
+    assert len(read_table(tmp_path / "t.csv", drop_missing=True, warn=False)) == 3
+    (tmp_path / "t.csv").write_text("\n\na,b\n1,2\n\n3,4\n")
+    assert len(read_table(tmp_path / "t.csv", warn=False)) == 2
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        np.array([[2**53 + 1], [2**53 + 2]]),
+        np.array([[-(2**60)], [1]]),
+        pa.table({"x0": pa.array([2**63 + 5, 7], pa.uint64())}),
+    ],
+    ids=["int64", "negative", "uint64"],
+)
+def test_whole_numbers_that_are_rounded_are_warned_of(source):
+    with pytest.warns(TableWarning, match=r"Column 'x0': whole numbers above 2\^53"):
+        read_table(source)
+
+
+def test_whole_numbers_that_are_exact_are_not_warned_of():
+    assert len(read_table(np.array([[2**53], [-(2**53)]]))) == 2
+
+
+def test_noise_never_leads_out_of_the_range_of_numbers():
+    rows = np.array([[1.5e308], [-1.5e308]] * 20)
+    with pytest.raises(TableError, match=r"Column 'x0': noise .* would make values infinite"):
+        read_table(rows, dequantise=True, warn=False)
+
+
+def test_a_column_of_text_is_blamed_on_what_is_no_number(tmp_path):
+    (tmp_path / "t.csv").write_text("a\n1\nNA\n?\n")
+    with pytest.raises(TableError, match=r"'a' \(text, such as '\?'\)"):
+        read_table(tmp_path / "t.csv")
