@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RIVALS := .venv-rivals
 
-.PHONY: install demo test test-conditions test-sanitize test-slow test-browser lint bench bench-rivals bench-quality bench-conditional docs session clean
+.PHONY: install demo test test-conditions test-sanitize test-slow test-browser lint bench bench-rivals bench-quality bench-conditional docs session clean test-fuzz
 
 install: $(VENV)/installed $(VENV)/kernels
 
@@ -42,6 +42,12 @@ $(VENV)/browser: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[browser]"
 	touch $@
 
+# mutated model files, checkpoints, tables and commands: about ten minutes, ends with a count
+FUZZ_CASES ?= 10000
+FUZZ_SEED ?= 0
+test-fuzz: install
+	$(BIN)/python tests/fuzz.py --cases $(FUZZ_CASES) --seed $(FUZZ_SEED)
+
 # the kernels with gcc's sanitizers of addresses and of undefined behaviour, in a cache of their own
 SANITIZED := BNAF_CACHE=$(VENV)/sanitized BNAF_MARCH=x86-64-v3 \
 	BNAF_CXXFLAGS="-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
@@ -50,7 +56,7 @@ test-sanitize: install
 		ASAN_OPTIONS=detect_leaks=0 $(BIN)/python -m bnaf.block.kernels
 	$(SANITIZED) LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
 		ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=2 $(BIN)/python -m pytest -q -m "not slow" \
-		tests/block tests/model/test_files.py
+		tests/block tests/model/test_files.py tests/test_fuzz.py
 
 lint: install
 	$(BIN)/ruff format --check .

@@ -8,6 +8,7 @@ from typer.core import TyperGroup
 
 from bnaf import __version__
 from bnaf.cli import options
+from bnaf.cli.machine import share_cores
 from bnaf.cli.messages import plain_errors, plain_warnings
 
 COMMANDS = ["fit", "score", "sample", "report", "plot", "info", "compare", "data", "reproduce"]
@@ -75,4 +76,5 @@ def describe_bnaf(
 
 def main() -> None:
     """Run the command line."""
+    share_cores()
     app(prog_name="bnaf")
