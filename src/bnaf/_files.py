@@ -48,9 +48,9 @@ def atomic_file(path: Path, *, overwrite: bool = True) -> Iterator[BinaryIO]:
             file.flush()
             _inherit(place, file.fileno())
             os.fsync(file.fileno())
-            if not overwrite and place.exists():  # another process may have been faster
-                raise FileExistsError(str(path))
-            part.replace(place)
+        if not overwrite and place.exists():  # another process may have been faster
+            raise FileExistsError(str(path))
+        part.replace(place)
         sync_folder(place.parent)
     finally:
         part.unlink(missing_ok=True)
