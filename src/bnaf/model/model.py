@@ -403,9 +403,7 @@ def _make_flow(name: str, data: FitData, flow_settings: Mapping[str, Any]) -> Fl
     return flow
 
 
-def _warn_of_cost(
-    kind: type[Flow], columns: int, sizes: Mapping[str, Any], members: int
-) -> None:
+def _warn_of_cost(kind: type[Flow], columns: int, sizes: Mapping[str, Any], members: int) -> None:
     """Warn before much memory is taken, of a table so wide that its flow needs it."""
     with torch.device("meta"), without_draws():
         weights = sum(part.numel() for part in kind(columns, **sizes).parameters())
