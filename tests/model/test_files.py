@@ -110,9 +110,11 @@ def test_whitened_models_come_back(tmp_path):
 
 @pytest.fixture
 def whitened_file(tmp_path):
-    rows = torch.randn(50, 3, dtype=torch.float64).cumsum(1)
-    settings = TrainingSettings(steps=2)
-    model = Model.fit(Table(rows, ("a", "b", "c")), given=["a"], settings=settings, progress=False)
+    flow = BNAF(2, 1, **SMALL, context_layers=0)
+    factor = torch.tensor([[1.0, 0.0], [0.5, 2.0]], dtype=torch.float64)
+    slopes = torch.tensor([[0.3], [-1.0]], dtype=torch.float64)
+    zero, one = torch.zeros(2), torch.ones(2)
+    model = Model(flow, standardisation=Standardisation(zero, one, factor, slopes))
     save(model, tmp_path / "white.safetensors")
     return tmp_path / "white.safetensors"
 
@@ -131,7 +133,7 @@ def whitened_file(tmp_path):
 def test_impossible_matrices_are_refused(whitened_file, tmp_path, name, matrix):
     tensors = load_file(whitened_file) | {f"standardisation.{name}": matrix}
     forged = forge(whitened_file, tmp_path / "forged.safetensors", tensors=tensors)
-    with pytest.raises(StorageError, match=r"has columns that do not fit its flow"):
+    with pytest.raises(StorageError, match=r"that do not fit its flow"):
         load(forged)
 
 
@@ -270,10 +272,10 @@ class Bomb:
 def test_foreign_files_are_refused_and_not_run(tmp_path):
     path = tmp_path / "f.safetensors"
     path.write_bytes(pickle.dumps(Bomb()))
-    with pytest.raises(StorageError, match="truncated or no model file"):
+    with pytest.raises(StorageError, match="no model file"):
         load(path)
     torch.save(BNAF(2, **SMALL).state_dict(), path)
-    with pytest.raises(StorageError, match="truncated or no model file"):
+    with pytest.raises(StorageError, match="no model file"):
         load(path)
     save_file({"weight": torch.zeros(3)}, path)
     with pytest.raises(
@@ -397,7 +399,7 @@ def test_hostile_tensors_are_refused_with_a_reason(model_file, tmp_path):
     with pytest.raises(StorageError, match="was altered after it was saved"):
         load(forge(model_file, forged, metadata={"sha256": "0" * 64}))
     forged.write_bytes(struct.pack("<Q", 2**60) + b"{" * 100)
-    with pytest.raises(StorageError, match=r"it has 108 bytes, expected a header of 1,152,921"):
+    with pytest.raises(StorageError, match=r"no model file: it does not begin as one"):
         load(forged)
     with forged.open("wb") as file:
         file.write(struct.pack("<Q", 2**30))
@@ -435,7 +437,7 @@ def test_a_claim_of_large_tensors_is_refused(tmp_path):
     text = json.dumps(header).encode()
     path = tmp_path / "f.safetensors"
     path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(64))
-    with pytest.raises(StorageError, match="truncated or no model file"):
+    with pytest.raises(StorageError, match="no model file"):
         load(path)
 
 

@@ -207,7 +207,10 @@ def test_messages_of_csv(text, message):
         (lambda: csv("a,b\n1,2\n", columns=["b", "b"]), r"'b' 2 times"),
         (lambda: csv("ab,c\n1,2\n", columns="ab"), r"a list of names, got 'ab'; write \['ab'\]"),
         (lambda: csv("a,b\n1,2\n", columns=[]), r"no columns, expected one at least"),
-        (lambda: csv("a\n1\n", delimiter="ab"), r"delimiter must be one character, got 'ab'"),
+        (
+            lambda: csv("a\n1\n", delimiter="ab"),
+            r"delimiter must be one character of ASCII, got 'ab'",
+        ),
         (lambda: csv("a\n1\n", format="npy"), "Streams are read as CSV, got npy"),
         (lambda: read_table(io.BytesIO(b"PAR1\0\1")), "Streams are read as CSV, got parquet"),
         (lambda: csv("a,b\n,1\n2,\n", drop_missing=True), r"no rows left: each has a missing"),

@@ -61,8 +61,8 @@ class Packing(NamedTuple):
             entries += pairs * in_block * out_block
             own += features * in_block * out_block
         if torch.get_default_device().type == "meta":  # planned only: nothing to be filled in
-            lengths = (entries, entries - own, own)
-            return cls(*(torch.empty(length, dtype=torch.long) for length in lengths), size)
+            below, on = (torch.empty(count, dtype=torch.long) for count in (entries - own, own))
+            return cls(torch.empty(entries, dtype=torch.long), below, on, size)
         positions = torch.empty(entries, dtype=torch.long)
         on = torch.empty(entries, dtype=torch.bool)
         for layer, firsts in places.items():  # all layers of one shape at once

@@ -63,9 +63,9 @@ def _parse(text: bytes, name: str, delimiter: str, decimal: str, header: bool) -
     import pyarrow as pa
     from pyarrow import csv as arrow
 
+    text = text.lstrip(b"\r\n")
     # of one column alone, a blank line is a missing value
     alone = delimiter.encode() not in _first_line(text)
-    text = text.lstrip(b"\r\n")
 
     def parse(block_size: int | None, newlines: bool) -> Any:
         return arrow.read_csv(

@@ -54,7 +54,7 @@ class RunningMoments:
         unit = torch.maximum(unit, self.unit)
         squares = (apart / unit).square()
         spread = squares.sum(0) if shares is None else weight * (shares * squares).sum(0)
-        moved = (shift / unit).square() * (self.weight * weight / total)
+        moved = (shift / unit).square() * (self.weight * weight / total) if self.weight else 0.0
         self.mean = self.mean + shift * (weight / total)
         self.squares = self.squares * (self.unit / unit).square() + spread + moved
         self.unit = unit

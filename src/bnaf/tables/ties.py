@@ -135,6 +135,8 @@ def grid_step(values: Float64[np.ndarray, " rows"], kind: str = "float64") -> fl
         gaps = np.diff(values)
     if not len(gaps):
         return 0.0
+    if not np.isfinite(gaps).all():
+        return float("inf")
     above_rounding = gaps > 8 * precision * np.abs(values).max()
     if above_rounding.any():
         gaps = gaps[above_rounding]
