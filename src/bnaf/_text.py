@@ -3,6 +3,8 @@
 import math
 import unicodedata
 
+MANY = 1e15  # from which on a number is written with its power of ten
+
 
 def plain_name(name: str, longest: int = 28) -> str:
     r"""Return a name fit to be shown: on one line, without control characters, and not endless.
@@ -31,10 +33,12 @@ def number(value: float | None, digits: int = 4) -> str:
     """Return a number as text, empty where there is none.
 
     Example:
-        >>> number(-1.23456), number(None), number(float("nan"))
-        ('-1.2346', '', '')
+        >>> number(-1.23456), number(None), number(float("nan")), number(-1.5e298)
+        ('-1.2346', '', '', '-1.5e+298')
     """
-    return "" if value is None or math.isnan(value) else f"{value:.{digits}f}"
+    if value is None or math.isnan(value):
+        return ""
+    return f"{value:.{digits}f}" if abs(value) < MANY else f"{value:.6g}"
 
 
 def typeset(value: float, digits: int, *, sign: bool = False) -> str:
@@ -48,4 +52,5 @@ def typeset(value: float, digits: int, *, sign: bool = False) -> str:
         return "?"
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
-    return f"{value:{'+' if sign else ''}.{digits}f}".replace("-", "−")
+    form = f".{digits}f" if abs(value) < MANY else ".6g"
+    return f"{value:{'+' if sign else ''}{form}}".replace("-", "−")

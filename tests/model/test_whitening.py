@@ -147,7 +147,7 @@ def test_a_model_with_given_columns_scores_in_the_units_of_the_table():
 def test_only_the_widest_tables_are_not_whitened(columns, white):
     rows = torch.randn(4, columns, dtype=torch.float64)
     table = Table(rows, tuple(f"x{index}" for index in range(columns)))
-    data = FitData.read(table, None, (), None, 0.0, None, None, 0)
+    data = FitData.read(table, None, (), None, 0.0, None, 0)
     assert data.facts.white == white
     assert (data.scales.rows.factor is not None) == white
 

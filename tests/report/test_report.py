@@ -397,3 +397,10 @@ def test_a_row_out_of_reach_does_not_break_the_page(table):
     page = render_report(found)
     assert "−∞" in page
     assert 'data-value="-Infinity"' in page
+
+
+@pytest.mark.parametrize("value", [1.9e149, 1e155, 1e300, -1.7e308])
+def test_a_row_of_any_size_is_reported(model, value):
+    row = torch.tensor([[value, 1.0, 2.0]], dtype=torch.float64)
+    page = render_report(assess(model, Table(row, model.columns)))
+    assert "Least likely rows" in page

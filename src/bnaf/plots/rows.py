@@ -11,6 +11,7 @@ from bnaf.errors import SettingsError
 from bnaf.plots.style import ABOVE, DATA, MODEL, set_labels, show_legend
 from bnaf.tables.table import Table, typed_columns
 
+LARGEST = 1e300  # value that a figure has room for
 MOST_POINTS = 4_000
 BINS = 30
 
@@ -142,6 +143,7 @@ def _some(values: np.ndarray, count: int, seed: int) -> np.ndarray:
 
 def _limits(values: np.ndarray) -> tuple[float, float]:
     """Return where the data lie, the outermost thousandths of many rows apart."""
+    values = np.clip(values, -LARGEST, LARGEST)
     low, high = (float(value) for value in np.quantile(values, [0.001, 0.999]))
     margin = 0.06 * (high - low) or 0.5 * abs(high) or 0.5
     return low - margin, high + margin
