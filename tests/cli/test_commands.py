@@ -180,6 +180,14 @@ def test_data_lists_the_known_sets_with_their_sources():
     assert all(entry["source"] and entry["name"] in text for entry in known)
 
 
+def test_data_says_where_files_go_and_what_is_missing(tmp_path):
+    listed = succeed("data", "--data", tmp_path).stdout.splitlines()
+    (gas,) = [line for line in listed if line.startswith("gas ")]
+    assert gas.count("gas/ethylene_CO.pickle") == 2
+    assert "gas/ethylene_CO.pickle or gas/ethylene_CO.txt" in gas
+    assert "zenodo.org" in gas
+
+
 def test_fit_sets_test_rows_aside_and_report_judges_by_them(folder, tmp_path):
     model, out = tmp_path / "m.safetensors", tmp_path / "r.html"
     fitted = succeed("fit", folder / "t.csv", "--test", "0.25", "--out", model, *QUICK)
@@ -285,16 +293,18 @@ def test_data_prepares_the_parts_of_a_public_table(tmp_path):
     (tmp_path / "miniboone").mkdir()
     np.save(tmp_path / "miniboone" / "data.npy", np.random.default_rng(0).normal(size=(100, 43)))
     listed = succeed("data", "--data", tmp_path, "--json").stdout
-    found = {entry["name"]: entry["found"] for entry in json.loads(listed)}
-    assert found["miniboone"]
-    assert not found["power"]
+    known = {entry["name"]: entry for entry in json.loads(listed)}
+    assert known["miniboone"]["found"]
+    assert known["power"]["missing"] == ["power/data.npy"]
     words = ["data", "miniboone", "--data", tmp_path, "--out", tmp_path / "m.parquet", "--json"]
-    parts = json.loads(succeed(*words).stdout)
+    result = succeed(*words)
+    assert "100 rows of 36,488 in the literature" in only_line(result.stderr)
+    parts = json.loads(result.stdout)
     assert [parts[part]["rows"] for part in ("train", "valid", "test")] == [81, 9, 10]
     assert read_table(tmp_path / "m.test.parquet", warn=False).rows.shape == (10, 43)
     streamed = run("data", "miniboone", "--data", tmp_path, "--out", "-")
     assert streamed.exit_code == 2
-    assert "miniboone comes in 3 parts" in only_line(streamed.stderr)
+    assert "miniboone comes in 3 parts" in streamed.stderr
 
 
 @pytest.mark.parametrize(

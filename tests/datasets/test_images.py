@@ -67,7 +67,7 @@ def test_frey_faces_are_shuffled_and_cut(tmp_path):
 
 def test_a_pickle_of_something_else_runs_nothing(tmp_path):
     place(tmp_path, "freyfaces").write_bytes(b"cbuiltins\nprint\n(S'run'\ntR.")
-    with pytest.raises(TableError, match=r"expected an array, got builtins\.print"):
+    with pytest.raises(TableError, match=r"arrays and frames alone, got builtins\.print"):
         prepare_images("freyfaces", tmp_path)
 
 

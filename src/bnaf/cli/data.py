@@ -12,6 +12,8 @@ EXAMPLES = """Examples:
 
 bnaf data
 
+bnaf data --data downloads   (what is missing there)
+
 bnaf data iris --out iris.csv
 
 bnaf data power --data downloads --out power.parquet   (also power.valid.parquet and .test)
@@ -80,7 +82,16 @@ def _list(folder: Path | None, *, as_json: bool) -> None:
 
     known = known_data()
     if as_json:
-        show_json([{**entry._asdict(), "found": entry.found(folder)} for entry in known])
+        show_json(
+            [
+                {
+                    **entry._asdict(),
+                    "found": entry.found(folder),
+                    "missing": entry.missing(folder),
+                }
+                for entry in known
+            ]
+        )
         return
     rows = [
         [
@@ -88,11 +99,11 @@ def _list(folder: Path | None, *, as_json: bool) -> None:
             entry.kind,
             "" if entry.rows is None else f"{entry.rows:,}",
             entry.columns,
-            *([] if folder is None else ["yes" if entry.found(folder) else ""]),
-            " and ".join(entry.files),
+            *([] if folder is None else [" and ".join(entry.missing(folder)) or "nothing"]),
+            " or ".join(" and ".join(files) for files in (entry.files, *entry.others)),
             entry.source,
         ]
         for entry in known
     ]
-    found = [] if folder is None else ["found"]
-    show_table(["name", "kind", "rows", "columns", *found, "files", "source"], rows)
+    missing = [] if folder is None else ["missing"]
+    show_table(["name", "kind", "rows", "columns", *missing, "put at", "source"], rows)

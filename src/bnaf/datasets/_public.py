@@ -27,7 +27,8 @@ def public_files(name: str, folder: str | Path, files: Sequence[str]) -> Iterato
                 f"{name} expects a file at {path}, got nothing; fetch it from the source that "
                 "bnaf data lists."
             )
-        check_file(path)
+        if not path.is_dir():
+            check_file(path)
     try:
         yield paths
     except BnafError:

@@ -1,6 +1,5 @@
 """The four image sets of the paper, read from their public files: one image per row."""
 
-import pickle
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from bnaf.datasets._pickles import read_pickled_array
 from bnaf.datasets._public import public_files
 from bnaf.errors import SettingsError
 from bnaf.tables.table import Table, TableSplit
@@ -15,7 +15,6 @@ from bnaf.tables.table import Table, TableSplit
 SIDE = 28
 OMNIGLOT_VALID = 1_345  # images of Omniglot, the last to train on, that Burda et al. choose by
 FREY_PIXELS, FREY_HELD = 28 * 20, 200  # of a face; faces to choose by, and as many to test with
-NUMPY_PARTS = ("_reconstruct", "ndarray", "dtype")  # all that a pickled array is made of
 
 Images = tuple[np.ndarray, ...]  # to train on, to choose by and to test with
 
@@ -71,11 +70,7 @@ def _load_caltech(files: Sequence[Path]) -> Images:
 
 def _load_freyfaces(files: Sequence[Path]) -> Images:
     """Shuffle grey faces, and hold the last out."""
-    try:
-        with files[0].open("rb") as file:
-            faces = np.asarray(_ArrayUnpickler(file, encoding="latin1").load())
-    except pickle.UnpicklingError as error:
-        raise ValueError(str(error)) from None
+    faces = read_pickled_array(files[0])
     faces = np.random.RandomState(0).permutation(faces.reshape(-1, FREY_PIXELS))
     return tuple(np.split(faces, [-2 * FREY_HELD, -FREY_HELD]))
 
@@ -94,15 +89,6 @@ def _matlab(file: Path) -> dict[str, Any]:
 def _upright(images: np.ndarray) -> np.ndarray:
     """Return images that were stored by columns row by row."""
     return images.reshape(-1, SIDE, SIDE).transpose(0, 2, 1).reshape(-1, SIDE * SIDE)
-
-
-class _ArrayUnpickler(pickle.Unpickler):
-    """Reader of pickled arrays that runs nothing else."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if module.partition(".")[0] == "numpy" and name in NUMPY_PARTS:
-            return super().find_class(module.replace("numpy.core", "numpy._core"), name)
-        raise ValueError(f"expected an array, got {module}.{name}")
 
 
 _LOADERS: dict[str, Callable[[Sequence[Path]], Images]] = {

@@ -8,7 +8,7 @@ import torch
 
 from bnaf.datasets.energies import ENERGIES
 from bnaf.datasets.images import IMAGE_FILES, prepare_images
-from bnaf.datasets.suite import SUITE_FILES, prepare_table
+from bnaf.datasets.suite import SUITE, prepare_table
 from bnaf.datasets.toy import TOY_DATA
 from bnaf.errors import Argument, SettingsError
 from bnaf.tables.table import Table, TableSplit
@@ -26,6 +26,7 @@ class KnownData(NamedTuple):
         columns: Number of columns as they are modelled.
         source: Where it comes from.
         files: What it is read from, within a folder of data; none where it needs none.
+        others: Other files that do as well.
     """
 
     name: str
@@ -34,20 +35,36 @@ class KnownData(NamedTuple):
     columns: int
     source: str
     files: tuple[str, ...] = ()
+    others: tuple[tuple[str, ...], ...] = ()
 
     def found(self, folder: Path | None) -> bool:
         """Return whether all of its files are in a folder, if it needs any."""
-        return all(folder is not None and (folder / file).is_file() for file in self.files)
+        return not self.missing(folder)
+
+    def missing(self, folder: Path | None) -> tuple[str, ...]:
+        """Return the files that a folder lacks; none where it has others that do as well."""
+        lacks = [
+            tuple(file for file in files if folder is None or not (folder / file).exists())
+            for files in (self.files, *self.others)
+        ]
+        return () if () in lacks else lacks[0]
 
 
 _TABLES = tuple(
-    KnownData(name, "table", rows, columns, f"{source}; {TABLES}", SUITE_FILES[name])
-    for name, rows, columns, source in (
-        ("power", 2_049_280, 6, "UCI household power consumption"),
-        ("gas", 1_052_065, 8, "UCI gas sensors, dynamic mixtures"),
-        ("hepmass", 525_123, 21, "UCI HEPMASS"),
-        ("miniboone", 36_488, 43, "UCI MiniBooNE"),
-        ("bsds300", 1_300_000, 63, "patches of the Berkeley images"),
+    KnownData(
+        name,
+        "table",
+        sum(SUITE[name].rows),
+        SUITE[name].columns,
+        f"{source}; {TABLES}",
+        *(SUITE[name].editions[0].files, tuple(one.files for one in SUITE[name].editions[1:])),
+    )
+    for name, source in (
+        ("power", "UCI household power consumption"),
+        ("gas", "UCI gas sensors, dynamic mixtures, whose ethylene_CO.txt does too"),
+        ("hepmass", "UCI HEPMASS"),
+        ("miniboone", "UCI MiniBooNE"),
+        ("bsds300", "patches of the Berkeley images, or BSDS300-images.tgz to draw them from"),
     )
 )
 _BUNDLED = tuple(
@@ -123,7 +140,7 @@ def prepare_known(name: str, folder: str | Path | None = None) -> TableSplit:
             Argument("folder"),
             ".",
         )
-    return prepare_table(name, folder) if name in SUITE_FILES else prepare_images(name, folder)
+    return prepare_table(name, folder) if name in SUITE else prepare_images(name, folder)
 
 
 def _bundled(name: str) -> Table:

@@ -1,145 +1,203 @@
 """The five tables of the literature, read from their public files and prepared as it does."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
+from bnaf.datasets._loaders import (
+    Parts,
+    load_bsds300,
+    load_gas_frame,
+    load_gas_text,
+    load_hepmass,
+    load_miniboone,
+    load_miniboone_parts,
+    load_patches,
+    load_power,
+    pool_place,
+)
 from bnaf.datasets._public import public_files
-from bnaf.errors import SettingsError, TableError
+from bnaf.datasets.patches import Pools, read_pools
+from bnaf.errors import SettingsError, TableError, TableWarning
 from bnaf.tables.table import Table, TableSplit
 
-CORRELATION = 0.98  # above which a column of GAS is dropped for another
-REPEATS = 5  # of its smallest value, above which a feature of HEPMASS is dropped
-GAS_LABELS = ("Meth", "Eth", "Time")
-POWER_COLUMNS = ("active_power", "voltage", "meter_1", "meter_2", "meter_3", "minute")
+AS_PUBLISHED = "rows as published"
+REDRAWN = "patches redrawn from the images"
 
 
-class _Parts(NamedTuple):
-    """Rows to train on, to choose by and to test with."""
+class SuiteTable(NamedTuple):
+    """One of the five tables, and how it stands to that of the literature.
 
-    train: np.ndarray
-    valid: np.ndarray
-    test: np.ndarray
+    Args:
+        parts: Rows to train on, to choose by and to test with.
+        exact: Whether there are as many rows in each part as published.
+        exactness: The same in words.
+    """
+
+    parts: TableSplit
+    exact: bool
+    exactness: str
 
 
-def prepare_table(name: str, folder: str | Path) -> TableSplit:
+class Edition(NamedTuple):
+    """Files that a table can be read from.
+
+    Args:
+        files: Where they are within a folder of data.
+        load: From files to the rows of each part, and the names of columns where they have some.
+        redrawn: Whether the rows are drawn anew, so that they are others than published.
+    """
+
+    files: tuple[str, ...]
+    load: Callable[[Sequence[Path]], tuple[Parts, Sequence[str]]]
+    redrawn: bool = False
+
+
+class Published(NamedTuple):
+    """A table as the literature has it.
+
+    Args:
+        rows: Rows to train on, to choose by and to test with.
+        columns: Columns that are modelled.
+        editions: Files it is read from: the first that are there.
+    """
+
+    rows: tuple[int, int, int]
+    columns: int
+    editions: tuple[Edition, ...]
+
+
+def read_suite(name: str, folder: str | Path) -> SuiteTable:
     """Return one of the five tables as Papamakarios et al. (2017) prepare it.
+
+    What follows from the files is the same to the bit every time. Pickles are read without running
+    what they hold.
 
     Args:
         name: "power", "gas", "hepmass", "miniboone" or "bsds300".
-        folder: Where the public files are, each at the path of :data:`SUITE_FILES`. That of GAS is
-            a pickle, which runs code when it is read: take it from where you trust.
+        folder: Where the public files are, those of one of the editions in :data:`SUITE`.
 
     Raises:
         TableError: If a file is missing or not what it should be.
         SettingsError: If there is no table of that name.
     """
-    if name not in _LOADERS:
-        raise SettingsError(f"name must be one of {', '.join(_LOADERS)}, got {name!r}.")
-    with public_files(name, folder, SUITE_FILES[name]) as files:
-        parts, columns = _LOADERS[name](files)
-    names = columns or [f"x{index}" for index in range(parts.train.shape[1])]
-    return TableSplit(*(Table(torch.from_numpy(np.array(rows)), tuple(names)) for rows in parts))
+    edition = find_edition(name, folder)
+    published = SUITE[name]
+    with public_files(name, folder, edition.files) as files:
+        parts, columns = edition.load(files)
+        _check(parts, published.columns)
+    names = tuple(columns or [f"x{index}" for index in range(published.columns)])
+    split = TableSplit(*(Table(torch.from_numpy(np.array(rows)), names) for rows in parts))
+    rows = tuple(len(part) for part in parts)
+    if edition.redrawn:
+        return SuiteTable(split, False, f"{REDRAWN}, {sum(rows):,} rows")
+    if rows == published.rows:
+        return SuiteTable(split, True, AS_PUBLISHED)
+    total = sum(published.rows)
+    return SuiteTable(split, False, f"{sum(rows):,} rows of {total:,} in the literature")
 
 
-def _load_power(files: Sequence[Path]) -> tuple[_Parts, Sequence[str]]:
-    """Shuffle, drop two columns, and spread the others over the cells of their grids."""
-    draws = np.random.RandomState(42)
-    rows = np.load(files[0], allow_pickle=False)
-    draws.shuffle(rows)
-    rows = np.delete(np.delete(rows, 3, axis=1), 1, axis=1)
-    count = len(rows)
-    voltage = 0.01 * draws.rand(count, 1)
-    active_power = 0.001 * draws.rand(count, 1)
-    meters = draws.rand(count, 3)
-    rows = rows + np.hstack([active_power, voltage, meters, np.zeros((count, 1))])
-    return _standardise_jointly(_cut(rows)), POWER_COLUMNS
+def prepare_table(name: str, folder: str | Path) -> TableSplit:
+    """Return the parts of one of the five tables, with a warning where they are not as published.
+
+    Args:
+        name: As in :func:`read_suite`.
+        folder: As there.
+
+    Raises:
+        TableError: If a file is missing or not what it should be.
+        SettingsError: If there is no table of that name.
+    """
+    parts, exact, exactness = read_suite(name, folder)
+    if not exact:
+        warnings.warn(
+            TableWarning(
+                f"{name} is not the table of the literature here ({exactness}); compare models "
+                "with each other, not with published numbers."
+            ),
+            stacklevel=2,
+        )
+    return parts
 
 
-def _load_gas(files: Sequence[Path]) -> tuple[_Parts, Sequence[str]]:
-    """Drop labels, then the first column that nearly equals another, until there is none."""
-    import pandas as pd
+def find_edition(name: str, folder: str | Path) -> Edition:
+    """Return the edition of a table that is in a folder; the first where none is.
 
-    frame: Any = pd.read_pickle(files[0]).drop(columns=list(GAS_LABELS))
-    rows, names = frame.to_numpy(np.float64), [str(name) for name in frame.columns]
-    while True:
-        alike = (np.corrcoef(rows.T) > CORRELATION).sum(1) > 1
-        if not alike.any():
-            break
-        first = int(alike.argmax())
-        rows = np.delete(rows, first, axis=1)
-        del names[first]
-    return _cut((rows - rows.mean(0)) / rows.std(0, ddof=1)), names
+    Raises:
+        SettingsError: If there is no table of that name.
+    """
+    if name not in SUITE:
+        raise SettingsError(f"name must be one of {', '.join(SUITE)}, got {name!r}.")
+    editions = SUITE[name].editions
+    there = (one for one in editions if all((Path(folder) / file).exists() for file in one.files))
+    return next(there, editions[0])
 
 
-def _load_hepmass(files: Sequence[Path]) -> tuple[_Parts, Sequence[str]]:
-    """Keep signal rows, and features whose smallest value does not repeat."""
-    train, test = (_signal_rows(file) for file in files)
-    test = test[:, : train.shape[1]]  # its lines end with a column more
-    mean, deviation = train.mean(0), train.std(0, ddof=1)
-    train, test = (train - mean) / deviation, (test - mean) / deviation
-    kept = (train == train.min(0)).sum(0) <= REPEATS
-    train, test = train[:, kept], test[:, kept]
-    valid = len(train) // 10
-    names = [f"f{index}" for index in np.flatnonzero(kept)]
-    return _Parts(train[: len(train) - valid], train[len(train) - valid :], test), names
+def patch_pools(folder: str | Path) -> Pools:
+    """Return the images that patches of BSDS300 are drawn from.
 
-
-def _signal_rows(file: Path) -> np.ndarray:
-    """Return the features of the rows of class 1."""
-    from pyarrow import csv
-
-    reading = csv.ReadOptions(skip_rows=1, autogenerate_column_names=True)
-    table = csv.read_csv(file, read_options=reading)
-    rows = np.stack([column.to_numpy().astype(np.float64) for column in table.columns], 1)
-    return rows[rows[:, 0] == 1, 1:]
-
-
-def _load_miniboone(files: Sequence[Path]) -> tuple[_Parts, Sequence[str]]:
-    return _standardise_jointly(_cut(np.load(files[0], allow_pickle=False))), ()
-
-
-def _load_bsds300(files: Sequence[Path]) -> tuple[_Parts, Sequence[str]]:
-    try:
-        import h5py  # type: ignore[import-not-found,import-untyped,unused-ignore]
-    except ImportError:
+    Raises:
+        TableError: If they are not there, or not what they should be.
+    """
+    edition = find_edition("bsds300", folder)
+    if not edition.redrawn:
+        files = " or ".join(one.files[0] for one in SUITE["bsds300"].editions if one.redrawn)
         raise TableError(
-            "bsds300 is an HDF5 file, which needs h5py, got none; pip install 'bnaf[hdf5]'."
-        ) from None
-    with h5py.File(files[0], "r") as file:
-        return _Parts(*(np.asarray(file[key]) for key in ("train", "validation", "test"))), ()
+            f"Fresh patches of bsds300 are drawn from its images, expected at {files} in "
+            f"{folder}, got none; fetch them from the source that bnaf data lists."
+        )
+    with public_files("bsds300", folder, edition.files) as files_there:
+        return read_pools(pool_place(files_there))
 
 
-def _cut(rows: np.ndarray) -> _Parts:
-    """Cut the last tenth off to test with, and the last tenth of the rest to choose by."""
-    test = len(rows) // 10
-    valid = (len(rows) - test) // 10
-    train = len(rows) - test - valid
-    return _Parts(rows[:train], rows[train : train + valid], rows[train + valid :])
+def _check(parts: Parts, columns: int) -> None:
+    for rows in parts:
+        if rows.ndim != 2 or rows.shape[1] != columns or not len(rows):
+            raise ValueError(f"expected rows of {columns} columns, got shape {rows.shape}")
+        if not np.isfinite(rows).all():
+            raise ValueError("expected finite numbers alone")
 
 
-def _standardise_jointly(parts: _Parts) -> _Parts:
-    """Standardise by the moments of all rows but those to test with."""
-    seen = np.vstack([parts.train, parts.valid])
-    mean, deviation = seen.mean(0), seen.std(0)
-    return _Parts(*((rows - mean) / deviation for rows in parts))
-
-
-_LOADERS: dict[str, Callable[[Sequence[Path]], tuple[_Parts, Sequence[str]]]] = {
-    "power": _load_power,
-    "gas": _load_gas,
-    "hepmass": _load_hepmass,
-    "miniboone": _load_miniboone,
-    "bsds300": _load_bsds300,
+SUITE = {
+    "power": Published(
+        (1_659_917, 184_435, 204_928), 6, (Edition(("power/data.npy",), load_power),)
+    ),
+    "gas": Published(
+        (852_174, 94_685, 105_206),
+        8,
+        (
+            Edition(("gas/ethylene_CO.pickle",), load_gas_frame),
+            Edition(("gas/ethylene_CO.txt",), load_gas_text),
+        ),
+    ),
+    "hepmass": Published(
+        (315_123, 35_013, 174_987),
+        21,
+        (Edition(("hepmass/1000_train.csv", "hepmass/1000_test.csv"), load_hepmass),),
+    ),
+    "miniboone": Published(
+        (29_556, 3_284, 3_648),
+        43,
+        (
+            Edition(("miniboone/data.npy",), load_miniboone),
+            Edition(
+                tuple(f"miniboone_partial/{part}.npy" for part in ("train", "valid", "test")),
+                load_miniboone_parts,
+            ),
+        ),
+    ),
+    "bsds300": Published(
+        (1_000_000, 50_000, 250_000),
+        63,
+        (
+            Edition(("BSDS300/BSDS300.hdf5",), load_bsds300),
+            Edition(("BSDS300/images/train", "BSDS300/images/test"), load_patches, redrawn=True),
+            Edition(("BSDS300/bsds300_images.npz",), load_patches, redrawn=True),
+        ),
+    ),
 }
-SUITE_FILES = {
-    "power": ("power/data.npy",),
-    "gas": ("gas/ethylene_CO.pickle",),
-    "hepmass": ("hepmass/1000_train.csv", "hepmass/1000_test.csv"),
-    "miniboone": ("miniboone/data.npy",),
-    "bsds300": ("BSDS300/BSDS300.hdf5",),
-}
-"""Files of each table, within a folder of data."""
+"""The tables by name: sizes in the literature, and the files they are read from."""
