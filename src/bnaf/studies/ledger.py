@@ -4,7 +4,7 @@ import json
 import os
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,18 +20,28 @@ from bnaf.training import TrainingRecord
 Record = dict[str, Any]
 
 
+NUMBERS = re.compile(r"\[\s+([-+.\deE,\s]+?)\s+\]")  # a list of numbers, one on each line
+
+
+def _occasion(record: Record) -> Hashable:
+    parts = tuple(record[part] for part in ("name", "flow", "seed", "steps"))
+    return (*parts, record["measures"]["rows"])
+
+
 class Ledger:
     """Records of the runs of one study, written to a file as soon as each is there.
 
     Args:
         path: The file; what it holds is read first.
+        occasion: What tells apart records that may stand beside each other; of others the newer is
+            kept.
 
     Raises:
         StorageError: If it exists and is none.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, occasion: Callable[[Record], Hashable] = _occasion) -> None:
+        self.path, self.occasion = path, occasion
         self.records: dict[str, Record] = {}
         if path.exists():
             try:
@@ -43,23 +53,20 @@ class Ledger:
                     "give another folder, or remove it."
                 ) from None
 
-    def find(self, run: Trial) -> Record | None:
+    def find(self, stem: str) -> Record | None:
         """Return the record of a run, or none where it was not finished with these settings."""
-        return self.records.get(run.stem)
+        return self.records.get(stem)
 
     def add(self, record: Record) -> None:
         """Add a record, in place of one of the same run under older settings, and write all."""
-        outdated = [
-            key
-            for key, other in self.records.items()
-            if all(other[part] == record[part] for part in ("name", "flow", "seed", "steps"))
-            and other["measures"]["rows"] == record["measures"]["rows"]
-        ]
+        occasion = self.occasion(record)
+        outdated = [k for k, other in self.records.items() if self.occasion(other) == occasion]
         for key in outdated:
             del self.records[key]
         self.records[record["run"]] = record
         ordered = sorted(self.records.values(), key=lambda one: one["run"])
         text = json.dumps({"records": ordered}, indent=1, allow_nan=False)
+        text = NUMBERS.sub(lambda found: f"[{' '.join(found[1].split())}]", text)
         with atomic_file(self.path) as file:
             file.write(f"{text}\n".encode())
 
@@ -83,6 +90,13 @@ def make_record(
         "objective": run.objective,
         "skipped_steps": training.skipped,
         "seconds": training.seconds,
+        **describe_machine(),
+    }
+
+
+def describe_machine() -> Record:
+    """Return when and where this is run."""
+    return {
         "threads": torch.get_num_threads(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": f"{_processor()}, {os.cpu_count()} cores, torch {torch.__version__}",

@@ -162,14 +162,15 @@ def _read_variant(name: str, table: dict[str, Any]) -> Variant:
         flow=table["flow"],
         seeds=tuple(table["seeds"]),
         target=table.get("target"),
-        settings=_without_none(table.get("settings", {})),
-        training=_without_none(table["training"]),
+        settings=without_none(table.get("settings", {})),
+        training=without_none(table["training"]),
         objective=table.get("objective", {}),
         reasons=table.get("reasons", {}),
     )
 
 
-def _without_none(table: dict[str, Any]) -> dict[str, Any]:
+def without_none(table: dict[str, Any]) -> dict[str, Any]:
+    """Return settings of a file with None where it says ``"none"``."""
     return {name: None if value == "none" else value for name, value in table.items()}
 
 

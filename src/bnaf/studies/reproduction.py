@@ -85,7 +85,7 @@ def reproduce(
 
 
 def _is_finished(run: Trial, ledger: Ledger, folder: Path) -> bool:
-    return ledger.find(run) is not None and flow_file(run, folder).exists()
+    return ledger.find(run.stem) is not None and flow_file(run, folder).exists()
 
 
 def _describe(record: Record) -> str:

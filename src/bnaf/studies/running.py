@@ -107,13 +107,14 @@ def _carry_out_apart(
 
 
 def _carry_out(run: Trial, folder: Path, quiet: bool) -> Record:
-    return carry_out(run, folder, _display(run, quiet))
+    return carry_out(run, folder, display(run.label, quiet=quiet))
 
 
-def _display(run: Trial, quiet: bool) -> Progress:
+def display(label: str, *, quiet: bool) -> Progress:
+    """Return a display of lines that begin with a label, or of nothing."""
     if quiet:
         return Silence()
-    return Lines(sys.stderr, label=f"{run.label}: ", interval=LINE_SECONDS)
+    return Lines(sys.stderr, label=f"{label}: ", interval=LINE_SECONDS)
 
 
 def _watch_parent() -> None:
