@@ -8,11 +8,11 @@ from importlib.resources import files
 from itertools import product
 from typing import Any, NamedTuple
 
-import torch
-
+from bnaf._random import private_draws
 from bnaf.datasets.suite import SUITE
 from bnaf.errors import SettingsError
 from bnaf.evaluation.classical import CLASSICAL
+from bnaf.flows.flow import Flow
 from bnaf.flows.registry import flow_named, flow_names
 from bnaf.studies.density.published import model_title
 from bnaf.studies.plans import without_none
@@ -93,13 +93,21 @@ class Contestant:
         return flow_named(self.flow).sizes_for(features, small=False) | self.settings
 
     def count_weights(self, features: int) -> int:
-        """Return how many weights of its flow act, without drawing any.
+        """Return how many weights of its flow act.
 
         Raises:
             SettingsError: If there is no such flow.
         """
-        with torch.device("meta"):
-            return flow_named(self.flow)(features, **self.sizes(features)).parameter_count
+        return self.build(features).parameter_count
+
+    def build(self, features: int, seed: int = 0) -> Flow:
+        """Return its flow, with initial weights that follow from a seed.
+
+        Raises:
+            SettingsError: If there is no such flow.
+        """
+        with private_draws(seed):
+            return flow_named(self.flow)(features, **self.sizes(features))
 
 
 @cache

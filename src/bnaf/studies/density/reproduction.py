@@ -105,7 +105,6 @@ def reproduce_density(
         record = carry_out(run, rows, folder, display(run.label, quiet=quiet))
         ledger.add(record)
         tell(f"{run.label}: {_describe(record)}")
-        write_results(out, limits)
     tell("nothing is left to do")
     return write_results(out, limits)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import mean, stdev
 from typing import NamedTuple
 
@@ -253,6 +254,7 @@ def _comparable(one: Standing, other: Standing) -> bool:
     return len(places) == 1
 
 
+@cache
 def weights_sheet() -> Sheet:
     """Return Table 2: weights of NAF-DDSF over those of B-NAF, counted by building the flows."""
     headers = ["", "columns", "B-NAF, weights"]

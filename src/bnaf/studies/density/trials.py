@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from bnaf._random import private_draws
 from bnaf.datasets.suite import SUITE
 from bnaf.errors import SettingsError
 from bnaf.flows.flow import Flow
@@ -80,9 +79,7 @@ class DensityTrial:
 
     def build(self) -> Flow:
         """Return the flow, with initial weights that follow from the seed."""
-        contestant = self.contestant
-        with private_draws(self.seed):
-            return flow_named(contestant.flow)(self.features, **contestant.sizes(self.features))
+        return self.contestant.build(self.features, self.seed)
 
     @property
     def label(self) -> str:
