@@ -17,6 +17,8 @@ from typing import Any
 
 from shared import NETWORKS, Record
 
+from bnaf.studies.density.reproduction import read_results
+from bnaf.studies.density.tables import NOTHING, density_sheet
 from bnaf.studies.plans import experiment_names, plan_trials, read_experiment
 
 ROOT = Path(__file__).parent.parent
@@ -365,6 +367,26 @@ def show_mean(values: Sequence[float]) -> str:
     return f"{mean(values):.3g} ({len(values)})" if values else "–"
 
 
+def density_tables() -> str:
+    """Return Tables 1 and 2 of the paper beside ours, and the picture where there is one."""
+    sheets = [sheet.as_markdown() for sheet in read_results(RESULTS).sheets]
+    picture = "![Log-likelihood over time of all flows](../results/density.png)\n"
+    return "\n".join([*([picture] if (RESULTS / "density.png").exists() else []), *sheets]).strip()
+
+
+def density_short() -> str:
+    """Return what the flows come to on the tables that were run, without published numbers."""
+    standings = read_results(RESULTS).standings
+    sheet = density_sheet(standings)
+    kept = [0, *(i for i, header in enumerate(sheet.headers) if header.endswith(", here"))]
+    rows = [[row[i] for i in kept] for row in sheet.rows]
+    shown = [row for row in rows if any(cell != NOTHING for cell in row[1:])]
+    if not shown:
+        return sheet.notes[-1]
+    table = make_table([sheet.headers[i].removesuffix(", here") for i in kept], shown)
+    return "\n\n".join([table, *sheet.notes[1:]])
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "contexts": contexts_table,
     "conditional": conditional_table,
@@ -381,6 +403,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "quality-short": lambda: quality_table(short=True),
     "toy": lambda: study_table("toy"),
     "energy": lambda: study_table("energy"),
+    "density": density_tables,
+    "density-short": density_short,
 }
 
 

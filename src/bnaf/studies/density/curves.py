@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from itertools import product
+from math import ceil
 from statistics import median
 
 from matplotlib.axes import Axes
@@ -14,8 +15,8 @@ from bnaf.studies.density.published import set_titles
 from bnaf.studies.density.tables import Standing, Standings
 
 STYLES = [*product(("-", "--", ":"), COLOURS[1:])]  # of the rivals; ours is thick, in the first
-PANEL_WIDTH, PANEL_HEIGHT, LEGEND_HEIGHT = 3.4, 3.0, 0.9  # inches
-LEGEND_COLUMNS = 5
+PANEL_WIDTH, PANEL_HEIGHT = 3.4, 3.0  # inches
+ENTRY_WIDTH, ENTRY_HEIGHT = 2.5, 0.2  # of the legend
 MARGIN = 0.1  # of the range that is shown, left free on both sides
 OUTLYING = 4  # times as far below the best end of a curve as the median of all is not shown
 
@@ -38,8 +39,10 @@ def draw_curves(standings: Standings) -> Figure:
     flows = list(dict.fromkeys(flow for found in shown.values() for flow in found))
     rivals = [flow for flow in flows if flow != OURS]
     looks = dict(zip(rivals, STYLES * (1 + len(rivals) // len(STYLES)), strict=False))
+    width = PANEL_WIDTH * len(shown)
+    across = max(1, int(width / ENTRY_WIDTH))
     with styled():
-        figure = new_figure(PANEL_WIDTH * len(shown), PANEL_HEIGHT + LEGEND_HEIGHT)
+        figure = new_figure(width, PANEL_HEIGHT + ENTRY_HEIGHT * ceil(len(flows) / across))
         panels = figure.subplots(1, len(shown), squeeze=False)[0]
         for axes, (name, found) in zip(panels, shown.items(), strict=True):
             _draw_panel(axes, found, looks)
@@ -47,7 +50,7 @@ def draw_curves(standings: Standings) -> Figure:
         set_labels(panels[0], y="validation log-likelihood, nats")
         lines = {str(line.get_label()): line for axes in panels for line in axes.get_lines()}
         figure.legend(
-            lines.values(), lines.keys(), loc="outside lower center", ncols=LEGEND_COLUMNS
+            lines.values(), lines.keys(), loc="outside lower center", ncols=across, fontsize=8
         )
     return figure
 
