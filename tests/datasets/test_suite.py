@@ -78,6 +78,13 @@ def test_power_draws_its_noise_in_the_order_of_the_literature(tmp_path):
     np.testing.assert_allclose(rows, expected)
 
 
+@pytest.mark.parametrize("name", ["power", "miniboone"])
+def test_a_table_is_the_same_to_the_bit_every_time(tmp_path, name):
+    np.save(place(tmp_path, name), draw(100, 8 if name == "power" else 43))
+    first, second = (stacked(read_suite(name, tmp_path).parts) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
 def check_gas(parts, values):
     assert sizes(parts) == [81, 9, 10]
     kept = values[:, 11:]  # the first of each pair is dropped

@@ -42,7 +42,7 @@ def reproduce(
         Option(
             "--flow",
             metavar="NAMES",
-            help="Flows to compare, as bnaf,bnaf-paper,glow,planar,planar-8; all by default.",
+            help="Flows to compare, as bnaf,bnaf-paper,glow; all of the study by default.",
         ),
     ] = None,
     seeds: Annotated[

@@ -97,11 +97,11 @@ def reproduce_density(
     runs = plan_runs(editions, flows=flows, seeds=seeds, limits=limits)
     whole_plan = flows is None and seeds is None
     rows: StudyRows | None = None
-    for count, run in enumerate(_waiting(runs, ledger, whole_plan=whole_plan), 1):
+    for run, left in _waiting(runs, ledger, whole_plan=whole_plan):
         if rows is None or rows.name != run.name:
             rows = None  # before the next is read
             rows = StudyRows.read(run.name, data)
-        tell(f"{count}: {run.label}")
+        tell(f"{run.label}: {left} to do")
         record = carry_out(run, rows, folder, display(run.label, quiet=quiet))
         ledger.add(record)
         tell(f"{run.label}: {_describe(record)}")
@@ -136,8 +136,11 @@ def _editions(
 
 def _waiting(
     runs: Sequence[DensityTrial], ledger: Ledger, *, whole_plan: bool
-) -> Iterator[DensityTrial]:
-    """Yield the runs that are not finished, each once; which are the best rivals shows late."""
+) -> Iterator[tuple[DensityTrial, int]]:
+    """Yield the runs that are not finished, each once, and how many are left, it included.
+
+    Which are the best rivals shows only when the others are done.
+    """
     tried: set[str] = set()
     while True:
         more = plan_best_rivals(runs, ledger.records) if whole_plan else []
@@ -146,7 +149,7 @@ def _waiting(
         if not left:
             return
         tried.add(left[0].stem)
-        yield left[0]
+        yield left[0], len(left)
 
 
 def _finished(run: DensityTrial, ledger: Ledger) -> bool:
