@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from bnaf.datasets._loaders import (
-    Parts,
     load_bsds300,
     load_gas_frame,
     load_gas_text,
@@ -53,7 +52,7 @@ class Edition(NamedTuple):
     """
 
     files: tuple[str, ...]
-    load: Callable[[Sequence[Path]], tuple[Parts, Sequence[str]]]
+    load: Callable[[Sequence[Path]], tuple[tuple[np.ndarray, ...], Sequence[str]]]
     redrawn: bool = False
 
 
@@ -154,7 +153,7 @@ def patch_pools(folder: str | Path) -> Pools:
         return read_pools(pool_place(files_there))
 
 
-def _check(parts: Parts, columns: int) -> None:
+def _check(parts: Sequence[np.ndarray], columns: int) -> None:
     for rows in parts:
         if rows.ndim != 2 or rows.shape[1] != columns or not len(rows):
             raise ValueError(f"expected rows of {columns} columns, got shape {rows.shape}")
