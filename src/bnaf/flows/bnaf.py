@@ -187,7 +187,7 @@ class BNAF(Flow):
             direction=direction,
             last_residual=False,
             bounded_gate=False,
-            context="amortised",
+            context="amortised" if context_features else "biases",
             context_layers=0,
             init=init,
         )
