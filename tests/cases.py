@@ -8,7 +8,9 @@ from torch import Tensor
 
 from bnaf import BNAF, Flow, FlowDistribution
 from bnaf.flows.glow import Glow
+from bnaf.flows.iaf import IAF
 from bnaf.flows.planar import Planar
+from bnaf.flows.sylvester import Sylvester
 from bnaf.laws.transforms import RowTransform
 
 FEATURES = 3
@@ -66,6 +68,16 @@ BASELINES: dict[str, Callable[..., Flow]] = {
     "planar": _baseline(Planar, transforms=8),
     "planar_context_network": _baseline(Planar, transforms=2, context_layers=1, context_width=6),
     "planar_sampling": _baseline(Planar, transforms=4, direction="sampling"),
+    "iaf": _baseline(IAF, transforms=2, width=12, direction="sampling"),
+    "iaf_density": _baseline(IAF, transforms=2, hidden_layers=1, width=12),
+    "sylvester_orthogonal": _baseline(Sylvester, transforms=3, direction="sampling"),
+    "sylvester_householder": _baseline(
+        Sylvester, transforms=3, basis="householder", reflections=2, direction="sampling"
+    ),
+    "sylvester_triangular": _baseline(
+        Sylvester, transforms=3, basis="triangular", context_layers=1, direction="sampling"
+    ),
+    "sylvester_density": _baseline(Sylvester, transforms=2, basis="triangular"),
 }
 FLOWS = {**BNAF_FLOWS, **BASELINES}
 _LAWS = {name: make()() for name, make in FLOWS.items()}
@@ -94,6 +106,9 @@ def build(name: str, conditional: bool, features: int = FEATURES) -> Case:
 
 def idle_weights(flow: Flow) -> int:
     """Return how many weights get no gradient although they act."""
+    if isinstance(flow, Sylvester):  # the diagonal of the mixing has a place, and is not used
+        inputs = 0 if flow.conditioner is None else flow.conditioner[-1].in_features
+        return flow.transforms * flow.vectors * (inputs + 1)
     if not isinstance(flow, BNAF):
         return 0
     # the first layer has one column per feature: on feature 0 its weight and norm cancel

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from bnaf._checks import whole
 from bnaf.errors import InversionError
 from bnaf.flows.flow import Flow
+from bnaf.flows.parts import make_predictor
 from bnaf.laws.roots import MAX_ITERATIONS
 from bnaf.laws.transforms import ComposeTransform, Passage, Points, RowTransform
 
@@ -125,7 +126,8 @@ class Planar(Flow):
         self.numbers: nn.Parameter | None = None
         self.conditioner: nn.Sequential | None = None
         if context_features:
-            self.conditioner = self._draw_conditioner(numbers, [context_width] * context_layers)
+            widths = [context_width] * context_layers
+            self.conditioner = make_predictor(numbers, context_features, widths)
         else:
             self.numbers = nn.Parameter(numbers)
 
@@ -134,21 +136,6 @@ class Planar(Flow):
         u = 0.1 * torch.randn(transforms, self.features)
         w = torch.randn(transforms, self.features) / math.sqrt(self.features)
         return torch.cat([u, w, torch.randn(transforms, 1)], 1)
-
-    @torch.no_grad()
-    def _draw_conditioner(
-        self, numbers: Float[Tensor, "transforms numbers"], widths: list[int]
-    ) -> nn.Sequential:
-        """Draw the context network; it starts near numbers that do not depend on the context."""
-        modules: list[nn.Module] = []
-        inputs = self.context_features
-        for width in widths:
-            modules += [nn.Linear(inputs, width), nn.SiLU()]
-            inputs = width
-        prediction = nn.Linear(inputs, numbers.numel())
-        nn.init.normal_(prediction.weight, std=0.1 / math.sqrt(inputs))
-        prediction.bias.copy_(numbers.flatten())
-        return nn.Sequential(*modules, prediction)
 
     def make_transform(
         self, context: Float[Tensor, "*batch context_features"] | None

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 FLOWS = {
     "bnaf": "bnaf.flows.bnaf:BNAF",
     "glow": "bnaf.flows.glow:Glow",
+    "iaf": "bnaf.flows.iaf:IAF",
     "planar": "bnaf.flows.planar:Planar",
+    "sylvester": "bnaf.flows.sylvester:Sylvester",
 }
 """Module and class of each flow, imported on first use."""
 COMPOSED = {"ensemble": "bnaf.flows.ensemble:Ensemble"}
