@@ -328,6 +328,20 @@ def test_a_finished_run_is_not_run_again(tmp_path):
     assert [file.name for file in path.parent.iterdir()] == ["run.ckpt"]
 
 
+def test_a_run_at_a_constant_rate_is_carried_on_as_if_its_budget_had_been_larger(tmp_path):
+    rows, valid = banana(300), banana(100, seed=1)
+    how = {"batch": 50, "evaluate_every": 6, "schedule": "constant", "warm_up": 0}
+    short, long = (TrainingSettings(epochs=epochs, **how) for epochs in (2, 5))
+    whole, parts = same_start(small_flow, 2)
+    expected = quietly(whole, rows, valid=valid, settings=long)
+    kept = {"valid": valid, "checkpoint": tmp_path / "run"}
+    assert quietly(parts, rows, settings=short, **kept).epochs == 2
+    record = quietly(parts, rows, settings=long, **kept)
+    assert (record.epochs, record.reason) == (5, "budget")
+    assert [entry.valid for entry in record.history] == [e.valid for e in expected.history]
+    assert torch.equal(weights_of(parts), weights_of(whole))
+
+
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     path, rows = tmp_path / "run.ckpt", banana(100)
     quietly(small_flow(), rows, checkpoint=path)

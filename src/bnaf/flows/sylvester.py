@@ -195,7 +195,8 @@ class Sylvester(Flow):
     ) -> None:
         super().__init__(features, context_features, direction)
         self.transforms = whole("transforms", transforms)
-        self.basis = one_of("basis", basis, BASES)
+        one_of("basis", basis, BASES)
+        self.basis = basis
         self.vectors = self._count_vectors(vectors)
         self.reflections = whole("reflections", reflections)
         context_layers = whole("context_layers", context_layers, least=0)

@@ -20,6 +20,10 @@ class TrainingSettings:
     departure: their average starts at zero and is not corrected, so that early validations see
     shrunken weights. Ours is corrected; ``bias_correction=False`` restores theirs.
 
+    A run whose rate does not depend on its budget, at a plateau or constant and without a
+    warm-up, can be carried on: resumed from its checkpoint with more epochs or steps, it goes on
+    as if it had had them from the start.
+
     Args:
         epochs: Budget in passes over the rows. Several budgets may be set, and the first to be
             spent ends the run; with none, one is chosen from the size of the table.
@@ -201,6 +205,11 @@ class TrainingSettings:
         """Largest learning rate of the schedule, once it is chosen."""
         assert self.learning_rate is not None
         return self.learning_rate
+
+    @property
+    def follows_budget(self) -> bool:
+        """Whether the rate depends on how much of the budget is spent."""
+        return self.schedule == "cosine" or self.warm_up > 0
 
     def as_dict(self) -> dict[str, Any]:
         """Return all settings by name, ready for JSON."""

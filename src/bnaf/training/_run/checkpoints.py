@@ -1,7 +1,7 @@
 """Checkpoints: one safetensors file, replaced whole or not at all."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -103,12 +103,15 @@ def explained(path: Path) -> Iterator[None]:
         ) from None
 
 
-def find_difference(facts: Mapping[str, Any], here: dict[str, Any]) -> tuple[str, Any, Any] | None:
+def find_difference(
+    facts: Mapping[str, Any], here: dict[str, Any], *, but: Collection[str] = ()
+) -> tuple[str, Any, Any] | None:
     """Return in what the run of a checkpoint is another: a name, what is there and what is here.
 
     Args:
         facts: Those of the checkpoint.
         here: Identity of the run at hand.
+        but: Names in which runs may differ.
     """
     there = facts["identity"]
     ours = _flatten(here)
@@ -116,7 +119,7 @@ def find_difference(facts: Mapping[str, Any], here: dict[str, Any]) -> tuple[str
     if facts["version"] == 2:  # what was left open is not told there
         theirs = {name: value for name, value in theirs.items() if value is not None}
         ours = {name: value for name, value in ours.items() if name in theirs}
-    for name in sorted(theirs.keys() | ours.keys()):
+    for name in sorted((theirs.keys() | ours.keys()) - set(but)):
         if theirs.get(name) != ours.get(name):
             return name, theirs.get(name), ours.get(name)
     return None

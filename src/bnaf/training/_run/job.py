@@ -165,8 +165,9 @@ class Job:
         if self.checkpoint is None or not self.resume or not self.checkpoint.exists():
             return None
         facts = read_checkpoint(self.checkpoint).facts
+        free = () if self.settings.follows_budget else ("settings.epochs", "settings.steps")
         with explained(self.checkpoint):
-            difference = find_difference(facts, identity)
+            difference = find_difference(facts, identity, but=free)
             check_facts(facts)
         if difference is not None:
             name, there, here = difference

@@ -99,9 +99,11 @@ class TrainingRun:
         self._stopping = False
 
     def resume(self) -> None:
-        """Go back to where the checkpoint is."""
+        """Go back to where the checkpoint is; a run with more to spend than before goes on."""
         assert self.plan.checkpoint is not None
         self.state = self.keeper.restore(self.plan.checkpoint, self.plateau)
+        if self.state.reason == "budget" and not self.settings.follows_budget:
+            self.state.reason = "budget" if self._share() >= 1 or self.settings.seconds else None
 
     def run(self) -> None:
         """Work through the budget, or what is left of it."""
