@@ -19,7 +19,7 @@ from bnaf._files import stored_file
 from bnaf.errors import BnafError, SettingsError, StorageError
 from bnaf.flows.flow import Flow
 from bnaf.flows.registry import flow_name, flow_named, stored_names
-from bnaf.model._blueprint import build_flow, check_tensors, check_values, plan_flow
+from bnaf.model._blueprint import Shapes, build_flow, check_tensors, check_values, plan_flow
 from bnaf.model.model import Model
 from bnaf.model.standardisation import Standardisation
 from bnaf.training.record import check_record
@@ -54,27 +54,20 @@ def save(flow_or_model: nn.Module | Model, path: str | Path, *, overwrite: bool 
         >>> save(BNAF(3), "flow.safetensors")  # doctest: +SKIP
         >>> flow = load("flow.safetensors", dtype=torch.float64)  # doctest: +SKIP
     """
-    from safetensors.torch import save as pack
-
     if not isinstance(flow_or_model, Flow | Model):
         raise StorageError(
-            f"save expects a flow or a model, got {type(flow_or_model).__name__}; for other "
-            "modules use safetensors.torch.save_model."
+            f"save expects a flow or a model, got {type(flow_or_model).__name__}; for a VAE use "
+            "bnaf.vae.save_vae, for other modules safetensors.torch.save_model."
         )
     flow = flow_or_model.flow if isinstance(flow_or_model, Model) else flow_or_model
-    text = _write_header(flow_or_model, flow)
-    tensors = {
-        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
-        for name, tensor in flow.state_dict().items()
-    }
+    tensors = flow.state_dict()
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    header = _describe(flow_or_model, flow)
     check_tensors(plan_flow(type(flow), flow.settings, shapes, "The flow"), shapes, "The flow")
     check_values(flow, "The flow")
     if isinstance(flow_or_model, Model):
         tensors |= _matrices(flow_or_model.standardisation)
-    content = pack(tensors, {"bnaf": text, "sha256": digest_contents(text, tensors)})
-    with stored_file(Path(path), overwrite=overwrite) as file:
-        file.write(content)
+    write_contents(Path(path), header, tensors, overwrite=overwrite)
 
 
 def load(
@@ -95,16 +88,19 @@ def load(
     if dtype is not None and not dtype.is_floating_point:
         raise SettingsError(f"dtype must be a floating-point type, got {dtype}.")
     path = Path(path)
-    header, tensors, matrices = _read(path)
+    header, tensors = read_contents(path, _check_flow)
+    matrices = {name: tensors.pop(f"{SCALES}.{name}", None) for name in MATRICES}
     flow = build_flow(flow_named(header["flow"]), header["settings"], tensors, path.name)
     flow.to(device=device, dtype=dtype)
-    return flow if header["kind"] == "flow" else _model(flow, header, matrices, path.name)
+    if header["kind"] == "flow":
+        return flow
+    found = {name: matrix for name, matrix in matrices.items() if matrix is not None}
+    return _model(flow, header, found, path.name)
 
 
-def _write_header(what: Flow | Model, flow: Flow) -> str:
+def _describe(what: Flow | Model, flow: Flow) -> dict[str, Any]:
+    """Return the header of a flow or a model."""
     header: dict[str, Any] = {
-        "format": FORMAT,
-        "library": version("bnaf"),
         "kind": "model" if isinstance(what, Model) else "flow",
         "flow": flow_name(flow),
         "settings": flow.settings,
@@ -118,6 +114,37 @@ def _write_header(what: Flow | Model, flow: Flow) -> str:
             "given_standardisation": _scales(what.given_standardisation),
             "record": what.record,
         }
+    return header
+
+
+def write_contents(
+    path: Path, header: Mapping[str, Any], tensors: Mapping[str, Tensor], *, overwrite: bool
+) -> None:
+    """Write a header and tensors to a file, whole or not at all.
+
+    Args:
+        path: The file.
+        header: Its facts, a ``kind`` among them; format and version are added.
+        tensors: Its tensors.
+        overwrite: Whether it may replace a file that exists.
+
+    Raises:
+        StorageError: If the header is too large or holds what JSON cannot, or the file cannot be
+            written.
+    """
+    from safetensors.torch import save as pack
+
+    text = _encode({"format": FORMAT, "library": version("bnaf"), **header})
+    copies = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, tensor in tensors.items()
+    }
+    content = pack(copies, {"bnaf": text, "sha256": digest_contents(text, copies)})
+    with stored_file(path, overwrite=overwrite) as file:
+        file.write(content)
+
+
+def _encode(header: Mapping[str, Any]) -> str:
     try:
         check_record(header.get("record", {}))
         text = json.dumps(header)
@@ -164,10 +191,18 @@ def _standardisation(parts: Mapping[str, Any], matrices: Mapping[str, Tensor]) -
     )
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]]:
-    """Return header, tensors of the flow and matrices of the standardisation of a file.
+def read_contents(
+    path: Path, check: Callable[[dict[str, Any], Shapes, str], None]
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return header and tensors of a file, each checked before the next is read.
 
-    Each is checked before the next is read.
+    Args:
+        path: The file.
+        check: Called with the header, the shapes of the tensors and a name for the file, before
+            a tensor is read; it raises a StorageError where they do not belong together.
+
+    Raises:
+        StorageError: If the file is truncated, altered, of a newer version, or no model file.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -178,14 +213,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tens
             header = _read_header(metadata, path.name)
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
             shapes = {name: tuple(part.get_shape()) for name, part in slices.items()}
-            if header["kind"] == "model":
-                known = {f"{SCALES}.{name}" for name in MATRICES}
-                shapes = {name: shape for name, shape in shapes.items() if name not in known}
-            kind = flow_named(header["flow"])
-            header["settings"] = kind.settings_of(header["settings"])
-            plan = plan_flow(kind, header["settings"], shapes, path.name)
-            check_tensors(plan, shapes, path.name)
-            tensors = {name: file.get_tensor(name) for name in slices}
+            check(header, shapes, path.name)
+            tensors = {name: file.get_tensor(name) for name in shapes}
     except StorageError:
         raise
     except (SafetensorError, OSError, ValueError, TypeError, KeyError, RuntimeError) as error:
@@ -197,12 +226,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tens
             f"{path.name} was altered after it was saved: its digest is not the one expected. "
             "Copy it again."
         )
-    matrices = {
-        name.removeprefix(f"{SCALES}."): tensors.pop(name)
-        for name in [*tensors]
-        if name not in plan
-    }
-    return header, tensors, matrices
+    return header, tensors
 
 
 def _check_length(path: Path) -> None:
@@ -226,7 +250,7 @@ def _check_length(path: Path) -> None:
 
 
 def _read_header(metadata: Mapping[str, str], name: str) -> dict[str, Any]:
-    """Return the header in today's format, its fields of the right types."""
+    """Return the header in today's format."""
     if "bnaf" not in metadata:
         raise StorageError(
             f"{name} is a safetensors file of something else: expected metadata named 'bnaf', got "
@@ -239,23 +263,45 @@ def _read_header(metadata: Mapping[str, str], name: str) -> dict[str, Any]:
         raise StorageError(f"{name} has a header that is no JSON: {str(error)[:200]}.") from None
     if not isinstance(header, dict):
         raise StorageError(f"{name} has a header that is no object, got {type(header).__name__}.")
-    header = _upgrade(header, name)
-    fields: dict[str, type] = {"kind": str, "flow": str, "settings": dict}
-    if header.get("kind") == "model":
-        fields |= {"columns": list, "types": list, "standardisation": dict, "record": dict}
-        fields |= {"given_columns": list, "given_standardisation": dict}
+    return _upgrade(header, name)
+
+
+def check_fields(header: Mapping[str, Any], fields: Mapping[str, type], name: str) -> None:
+    """Check that the fields of a header are there, and of their types.
+
+    Raises:
+        StorageError: If one is not.
+    """
     for field, kind in fields.items():
         if not isinstance(header.get(field), kind):
             raise StorageError(
                 f"{name} expects {field!r} of type {kind.__name__} in its header, got "
                 f"{type(header.get(field)).__name__}."
             )
+
+
+def _check_flow(header: dict[str, Any], shapes: Shapes, name: str) -> None:
+    """Check that a file holds a flow or a model, and the tensors that belong to it."""
+    if header.get("kind") == "vae":
+        raise StorageError(
+            f"{name} holds a VAE, expected a flow or a model; load it with bnaf.vae.load_vae."
+        )
+    fields: dict[str, type] = {"kind": str, "flow": str, "settings": dict}
+    if header.get("kind") == "model":
+        fields |= {"columns": list, "types": list, "standardisation": dict, "record": dict}
+        fields |= {"given_columns": list, "given_standardisation": dict}
+    check_fields(header, fields, name)
     if header["kind"] not in ("flow", "model") or header["flow"] not in stored_names():
         raise StorageError(
             f"{name} holds a {header['kind'][:40]!r} named {header['flow'][:40]!r}, expected a "
             f"'flow' or a 'model' named {' or '.join(map(repr, stored_names()))}. Update bnaf?"
         )
-    return header
+    if header["kind"] == "model":
+        known = {f"{SCALES}.{matrix}" for matrix in MATRICES}
+        shapes = {tensor: shape for tensor, shape in shapes.items() if tensor not in known}
+    kind = flow_named(header["flow"])
+    header["settings"] = kind.settings_of(header["settings"])
+    check_tensors(plan_flow(kind, header["settings"], shapes, name), shapes, name)
 
 
 def _upgrade(header: dict[str, Any], name: str) -> dict[str, Any]:

@@ -142,6 +142,7 @@ class ArrayRows(BatchSource):
         noise: Deviation of normal noise added to the rows and contexts of every batch, which
             shrink so that a deviation of 1 stays one.
         more: Whatever else an objective takes, by name, line by line.
+        evaluated: Largest number of rows that are evaluated at once.
     """
 
     finite = True
@@ -156,9 +157,10 @@ class ArrayRows(BatchSource):
         seed: int = 0,
         noise: float = 0.0,
         more: Mapping[str, Tensor] | None = None,
+        evaluated: int = EVALUATION_ROWS,
     ) -> None:
         self.count: int = len(rows)
-        self.noise, self.seed = noise, seed
+        self.noise, self.seed, self.evaluated = noise, seed, evaluated
         self.batch_total = -(-self.count // min(batch or self.count, self.count))
         self.batch: int = self.count // self.batch_total
         self.table = Batch(rows, context, weights, more=more or {})
@@ -193,8 +195,8 @@ class ArrayRows(BatchSource):
         return self.batch_total
 
     def all_batches(self, *, rank: int = 0, world_size: int = 1) -> Iterator[Batch]:
-        for first in range(0, self.count, EVALUATION_ROWS):
-            last = min(first + EVALUATION_ROWS, self.count)
+        for first in range(0, self.count, self.evaluated):
+            last = min(first + self.evaluated, self.count)
             chunk = self.table.take(slice(first, last))
             yield chunk.take(slice(rank, None, world_size)).with_total(chunk.weight)
 

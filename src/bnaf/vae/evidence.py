@@ -74,7 +74,7 @@ def estimate_evidence(
     """
     samples, chunk = whole("samples", samples), whole("chunk", chunk)
     if seed is not None:
-        with private_draws(seed, x.device):
+        with private_draws(seed):
             return estimate_evidence(vae, x, samples=samples, chunk=chunk, tell=tell)
     rows = max(1, chunk // samples)
     parts = []

@@ -40,6 +40,9 @@ class VAE(nn.Module):
         decoder: From a row of latents each to a law of rows.
         prior: Law of latents, as an unconditional flow is; standard normal by default.
 
+    Attributes:
+        record: Whatever is to be kept with it in a file, ready for JSON.
+
     Example:
         >>> from torch.distributions import Bernoulli, Independent
         >>> class Decoder(nn.Linear):
@@ -60,6 +63,7 @@ class VAE(nn.Module):
         super().__init__()
         self.encoder, self.posterior, self.decoder = encoder, posterior, decoder
         self.prior = prior
+        self.record: dict[str, Any] = {}
 
     @property
     def latents(self) -> int:

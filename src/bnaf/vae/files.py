@@ -1,0 +1,138 @@
+"""VAEs in model files: posterior, weights and record; encoder and decoder are the caller's."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bnaf.errors import BnafError, StorageError
+from bnaf.flows.flow import Flow
+from bnaf.flows.registry import flow_name, flow_named, flow_names
+from bnaf.model._blueprint import Shapes, build_flow, check_tensors, plan_flow
+from bnaf.model.files import check_fields, read_contents, write_contents
+from bnaf.vae.posterior import Posterior
+from bnaf.vae.vae import VAE
+
+FLOW = "posterior.flow."
+
+
+def save_vae(vae: VAE, path: str | Path, *, overwrite: bool = True) -> None:
+    """Write a VAE to a file, whole or not at all.
+
+    The file holds all weights, what makes the posterior anew, and ``vae.record``. It holds no
+    code: who loads it brings modules of the same shapes for the other parts.
+
+    Args:
+        vae: What to keep.
+        path: The file, by custom .safetensors.
+        overwrite: Whether it may replace a file that exists.
+
+    Raises:
+        StorageError: If it cannot be written, holds numbers that are not finite, or exists and
+            may not be replaced.
+        SettingsError: If the flow is of a class without a name.
+
+    Example:
+        >>> save_vae(vae, "vae.safetensors")  # doctest: +SKIP
+        >>> vae = load_vae("vae.safetensors", Encoder(), Decoder())  # doctest: +SKIP
+    """
+    posterior = vae.posterior
+    header: dict[str, Any] = {
+        "kind": "vae",
+        "posterior": {
+            "features": posterior.features,
+            "context_features": posterior.context_features,
+            "variance_bounds": posterior.variance_bounds,
+        },
+        "flow": "" if posterior.flow is None else flow_name(posterior.flow),
+        "settings": {} if posterior.flow is None else posterior.flow.settings,
+        "record": vae.record,
+    }
+    tensors = vae.state_dict()
+    _check_finite(tensors, "The VAE")
+    write_contents(Path(path), header, tensors, overwrite=overwrite)
+
+
+def load_vae(
+    path: str | Path,
+    encoder: nn.Module,
+    decoder: nn.Module,
+    prior: nn.Module | None = None,
+    *,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+) -> VAE:
+    """Return the VAE that a file holds; weights are loaded into the modules that are given.
+
+    Args:
+        path: A file written by :func:`save_vae`.
+        encoder: Module whose weights have the shapes of those in the file.
+        decoder: Likewise.
+        prior: Likewise; none where the VAE had none.
+        device: Where to put it; the CPU by default.
+        dtype: Floating-point type; the one it was saved with by default.
+
+    Raises:
+        StorageError: If the file is truncated, altered, no VAE, or one of other modules.
+    """
+    path = Path(path)
+    header, tensors = read_contents(path, _check_vae)
+    flow = _build_flow(header, tensors, path.name)
+    try:
+        posterior = Posterior(**header["posterior"], flow=flow)
+    except (BnafError, TypeError, ValueError) as error:
+        raise StorageError(f"{path.name} has a posterior that cannot be made: {error}") from None
+    vae = VAE(encoder, posterior, decoder, prior)
+    vae.record = header["record"]
+    expected = vae.state_dict()
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    check_tensors(expected, shapes, path.name)
+    _check_finite(tensors, path.name)
+    kinds = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
+    vae.to(device=device, dtype=dtype or kinds.pop())
+    vae.load_state_dict(tensors)
+    return vae
+
+
+def _build_flow(header: dict[str, Any], tensors: dict[str, Tensor], name: str) -> Flow | None:
+    if not header["flow"]:
+        return None
+    kind = flow_named(header["flow"])
+    return build_flow(kind, header["settings"], _within_flow(tensors), name)
+
+
+def _check_vae(header: dict[str, Any], shapes: Shapes, name: str) -> None:
+    """Check that a file holds a VAE, and a posterior whose tensors belong to it."""
+    fields = {"kind": str, "posterior": dict, "flow": str, "settings": dict, "record": dict}
+    check_fields(header, fields, name)
+    if header["kind"] != "vae" or header["flow"] not in ("", *flow_names()):
+        raise StorageError(
+            f"{name} holds a {header['kind'][:40]!r} with the flow {header['flow'][:40]!r}, "
+            "expected a 'vae'; load flows and models with bnaf.load."
+        )
+    posterior = header["posterior"]
+    sizes = posterior.get("features"), posterior.get("context_features")
+    if shapes.get("posterior.mean.weight") != sizes:
+        raise StorageError(
+            f"{name} expects a tensor of shape {sizes!r:.60} 'posterior.mean.weight', got "
+            f"{shapes.get('posterior.mean.weight')}; was it altered?"
+        )
+    if header["flow"]:
+        inner = _within_flow(shapes)
+        plan = plan_flow(flow_named(header["flow"]), header["settings"], inner, name)
+        check_tensors(plan, inner, name)
+
+
+def _within_flow(entries: Any) -> dict[str, Any]:
+    return {
+        name.removeprefix(FLOW): entry for name, entry in entries.items() if name.startswith(FLOW)
+    }
+
+
+def _check_finite(tensors: dict[str, Tensor], name: str) -> None:
+    for key, tensor in tensors.items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise StorageError(
+                f"{name} expects finite weights, got others in {key[:60]!r}; train it again."
+            )
