@@ -47,12 +47,6 @@ def read_images(images: ImageSet, folder: Path) -> ImageParts:
     return ImageParts(parts.train, valid, test)
 
 
-def choose_images(images: Tensor, count: int) -> Tensor:
-    """Return some images, spread over all of them; the same for all who ask for as many."""
-    order = torch.randperm(len(images), generator=Generator().manual_seed(0))
-    return images[order[:count]]
-
-
 class Rebinarised(BatchSource):
     """Grey images that are binarised anew in every epoch.
 

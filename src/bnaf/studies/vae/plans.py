@@ -148,8 +148,8 @@ class VaeTrial:
     def stem(self) -> str:
         """Name of its files, with a digest of all settings but the epochs: more carry it on."""
         variant, images = self.variant, self.images
-        facts = [variant.flow, dict(variant.settings), dict(variant.training), self.warm_up]
-        facts += [images.kind, images.variance_bounds]
+        facts: list[Any] = [variant.flow, dict(variant.settings), dict(variant.training)]
+        facts += [self.warm_up, images.kind, images.variance_bounds]
         digest = hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=4)
         return "-".join((STUDY, images.name, variant.name, str(self.seed), digest.hexdigest()))
 

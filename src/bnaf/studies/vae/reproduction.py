@@ -1,0 +1,172 @@
+"""The study from beginning to end: runs, one at a time, results, table and figures."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bnaf._checks import whole
+from bnaf._files import atomic_file
+from bnaf.studies.ledger import Ledger, Record
+from bnaf.studies.running import display
+from bnaf.studies.vae.data import ImageParts, read_images
+from bnaf.studies.vae.plans import SAMPLES, STUDY, VaeTrial, plan_queue, plan_trials
+from bnaf.studies.vae.running import carry_out, load_trained
+from bnaf.studies.vae.tables import (
+    Sheet,
+    Standing,
+    collect_standings,
+    make_sheets,
+    write_markdown,
+)
+
+RUNS = "runs"  # folder of checkpoints and trained VAEs
+COLOURS = 256  # of figures, so that they are small
+
+
+@dataclass(frozen=True)
+class VaeResults:
+    """What was measured so far.
+
+    Args:
+        results: The file that holds every run.
+        standings: All seeds of each posterior together.
+        sheets: The tables.
+    """
+
+    results: Path
+    standings: list[Standing]
+    sheets: list[Sheet]
+
+
+def read_results(out: Path) -> VaeResults:
+    """Return the stored results of the study.
+
+    Args:
+        out: Folder of results.
+
+    Raises:
+        StorageError: If they cannot be read.
+    """
+    ledger = _open(out)
+    records = list(ledger.records.values())
+    return VaeResults(ledger.path, collect_standings(records), make_sheets(records))
+
+
+def reproduce_vae(
+    *,
+    out: Path,
+    data: Path,
+    datasets: Sequence[str] | None = None,
+    flows: Sequence[str] | None = None,
+    seeds: Sequence[int] | None = None,
+    epochs: int | None = None,
+    test_images: int | None = None,
+    samples: int = SAMPLES,
+    quiet: bool = False,
+    announce: Callable[[str], None] | None = None,
+) -> VaeResults:
+    """Run the study, or what is left of it, one run at a time.
+
+    Without image sets and posteriors this is the queue of ``settings/vae/queue.toml``: the
+    comparison at an equal number of epochs first, then runs that are carried on until they stop
+    improving. A run that is finished is at once in ``vae.json``; one that was cut short goes on
+    where it stood, and one with more epochs than before is carried on. Table and figures are
+    written anew after every run.
+
+    Args:
+        out: Folder for results, table and figures; checkpoints and VAEs lie in ``runs`` in it.
+        data: Folder of the public files.
+        datasets: Names of image sets.
+        flows: Names of posteriors.
+        seeds: Seeds; 0 by default.
+        epochs: Passes over the images; those of the image set by default.
+        test_images: Number of images the likelihood is estimated on; likewise.
+        samples: Draws for each of them.
+        quiet: Whether to show no progress of the training.
+        announce: Called with a line whenever a run is finished.
+
+    Raises:
+        SettingsError: If there is no such image set or posterior, or a number is not allowed.
+        TableError: If a public file is missing or not what it should be.
+        StorageError: If the results of before cannot be read.
+    """
+    for label, value in (("epochs", epochs), ("samples", samples), ("test_images", test_images)):
+        if value is not None:
+            whole(label, value, least=2 if label == "test_images" else 1)
+    if datasets is None and flows is None and epochs is None:
+        trials = plan_queue(seeds=seeds)
+    else:
+        trials = plan_trials(
+            datasets=datasets,
+            flows=flows,
+            seeds=seeds,
+            epochs=epochs,
+            test_images=test_images,
+            samples=samples,
+        )
+    tell = announce or (lambda line: None)
+    folder = out / RUNS
+    folder.mkdir(parents=True, exist_ok=True)
+    ledger = _open(out)
+    tell(f"{sum(not is_finished(one, ledger) for one in trials)} of {len(trials)} runs to do")
+    read: dict[str, ImageParts] = {}
+    for count, trial in enumerate(trials, 1):
+        if is_finished(trial, ledger):
+            continue
+        name = trial.images.name
+        read[name] = read.get(name) or read_images(trial.images, data)
+        progress = display(trial.label, quiet=quiet)
+        record = carry_out(trial, read[name], folder, progress, _silent if quiet else tell)
+        ledger.add(record)
+        tell(f"{count} of {len(trials)}: {trial.label}: {_describe(record)}")
+        _write(out, ledger, trial, read[name], folder)
+    return read_results(out)
+
+
+def is_finished(trial: VaeTrial, ledger: Ledger) -> bool:
+    """Tell whether a run was measured, or had stopped improving before these epochs."""
+    if trial.key in ledger.records:
+        return True
+    return any(
+        record["stem"] == trial.stem
+        and record["reason"] == "early stopping"
+        and record["trained_epochs"] <= trial.epochs
+        and record["measures"]["samples"] >= trial.samples
+        and record["measures"]["rows"] >= trial.test_images
+        for record in ledger.records.values()
+    )
+
+
+def _open(out: Path) -> Ledger:
+    return Ledger(out / f"{STUDY}.json")
+
+
+def _silent(line: str) -> None:
+    pass
+
+
+def _describe(record: Record) -> str:
+    measures = record["measures"]
+    return (
+        f"-ELBO {-measures['elbo']:.3f}, NLL {measures['nll']:.3f} ± {measures['nll_error']:.3f} "
+        f"nats, {record['seconds']:.0f} s; {record['reason']} after {record['trained_epochs']} "
+        "epochs"
+    )
+
+
+def _write(out: Path, ledger: Ledger, trial: VaeTrial, images: ImageParts, folder: Path) -> None:
+    """Write the table, the curves, and the images of a run."""
+    from bnaf.plots import write_figure  # loads matplotlib
+    from bnaf.studies.vae.figures import draw_curves, draw_images
+
+    records = list(ledger.records.values())
+    with atomic_file(out / f"{STUDY}.md") as file:
+        file.write(write_markdown(make_sheets(records)).encode())
+    pictures = {
+        f"{STUDY}.png": draw_curves(collect_standings(records)),
+        f"{STUDY}-{trial.images.name}-{trial.variant.name}.png": draw_images(
+            load_trained(trial, folder), trial.images, images.test
+        ),
+    }
+    for name, figure in pictures.items():
+        write_figure(figure, out / name, overwrite=True, colours=COLOURS)

@@ -1,0 +1,207 @@
+"""The third table of the paper: its numbers and ours, and how many weights they take."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import mean, stdev
+from typing import Any, NamedTuple
+
+import torch
+
+from bnaf.evaluation.scores import standard_error
+from bnaf.studies.ledger import Record
+from bnaf.studies.vae.plans import ImageSet, read_image_sets, read_variants
+from bnaf.studies.vae.running import count_amortised, count_weights
+
+PAPER = "bnaf"  # the posterior that quotients and differences are taken to
+NOTES = (
+    "nats, for Frey Faces bits per dimension; of several seeds the mean ± deviation, of one ± "
+    "the standard error over images",
+    "NLL: bound on all test images less what importance sampling adds on those that are counted",
+    "Omniglot is a stand-in here: its numbers compare posteriors, and not with the paper",
+)
+
+
+class Sheet(NamedTuple):
+    """A table with a title."""
+
+    title: str
+    headers: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """All seeds of one posterior on one image set, after so many epochs.
+
+    Args:
+        images: The image set.
+        flow: Name of the posterior.
+        epochs: Epochs that were asked for.
+        records: Its runs, one for each seed.
+    """
+
+    images: ImageSet
+    flow: str
+    epochs: int
+    records: tuple[Record, ...]
+
+    def value(self, measure: str) -> tuple[float, float]:
+        """Return a measure and its spread, in the unit of the table."""
+        sign = -1 if measure == "elbo" else 1
+        values = [sign * record["measures"][measure] / self.unit for record in self.records]
+        errors = [record["measures"][f"{measure}_error"] / self.unit for record in self.records]
+        return mean(values), stdev(values) if len(values) > 1 else errors[0]
+
+    @property
+    def unit(self) -> float:
+        """Nats of one unit: 1, or those of a bit per dimension."""
+        kind = self.images.kind
+        return 1.0 if kind.levels == 2 else kind.pixels * math.log(2)
+
+    @property
+    def trained(self) -> str:
+        """Epochs, and how many it took to stop improving, where it did."""
+        least = min(record["trained_epochs"] for record in self.records)
+        return str(self.epochs) if least == self.epochs else f"{self.epochs} (ended at {least})"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what stands in the table, by name."""
+        (elbo, elbo_error), (nll, nll_error) = self.value("elbo"), self.value("nll")
+        return {
+            "dataset": self.images.name,
+            "flow": self.flow,
+            "epochs": self.epochs,
+            "seeds": [record["seed"] for record in self.records],
+            "negative_elbo": elbo,
+            "negative_elbo_error": elbo_error,
+            "nll": nll,
+            "nll_error": nll_error,
+            "paper": list(self.images.paper.get(self.flow, ())),
+            "test_images": self.records[0]["measures"]["rows"],
+            "seconds_per_epoch": self.pace,
+        }
+
+    @property
+    def paper(self) -> tuple[str, str]:
+        """-ELBO and NLL in the paper, where it has them."""
+        if self.flow not in self.images.paper:
+            return "", ""
+        elbo, elbo_spread, nll, nll_spread = self.images.paper[self.flow]
+        return _spread(elbo, elbo_spread, 2), _spread(nll, nll_spread, 2)
+
+    @property
+    def pace(self) -> float:
+        """Seconds of an epoch, validation included."""
+        return mean(float(one["seconds"]) / one["trained_epochs"] for one in self.records)
+
+
+def collect_standings(records: Sequence[Record]) -> list[Standing]:
+    """Return all that was measured, in the order of the files; of one run the best measured."""
+    sets, variants = read_image_sets(), read_variants()
+    groups: dict[tuple[str, str, int], dict[int, Record]] = {}
+    for record in records:
+        known = record["name"] in sets and record["flow"] in variants
+        if not known:
+            continue
+        seeds = groups.setdefault((record["name"], record["flow"], record["epochs"]), {})
+        other = seeds.get(record["seed"])
+        if other is None or _effort(record) > _effort(other):
+            seeds[record["seed"]] = record
+    places = {name: place for place, name in enumerate([*sets, *variants])}
+    ordered = sorted(groups, key=lambda key: (places[key[0]], key[2], places[key[1]]))
+    return [
+        Standing(sets[name], flow, epochs, tuple(groups[name, flow, epochs].values()))
+        for name, flow, epochs in ordered
+    ]
+
+
+def _effort(record: Record) -> tuple[int, str]:
+    measures = record["measures"]
+    return measures["rows"] * measures["samples"], record["date"]
+
+
+def make_sheets(records: Sequence[Record]) -> list[Sheet]:
+    """Return the tables of stored results: bounds and likelihoods, and numbers of weights."""
+    standings = collect_standings(records)
+    return [_results_sheet(standings), count_sheet()]
+
+
+def _results_sheet(standings: Sequence[Standing]) -> Sheet:
+    headers = ("images", "posterior", "epochs", "seeds", "-ELBO", "paper", "NLL", "paper")
+    more = ("NLL less B-NAF's", "test images", "draws", "s/epoch")
+    variants = read_variants()
+    ours = {(one.images.name, one.epochs): one for one in standings if one.flow == PAPER}
+    rows = []
+    for one in standings:
+        digits = 2 if one.unit == 1.0 else 3
+        elbo, nll = one.paper
+        rows.append(
+            (
+                one.images.title,
+                variants[one.flow].title,
+                one.trained,
+                str(len(one.records)),
+                _spread(*one.value("elbo"), digits),
+                elbo,
+                _spread(*one.value("nll"), digits),
+                nll,
+                _difference(one, ours.get((one.images.name, one.epochs)), digits),
+                str(one.records[0]["measures"]["rows"]),
+                str(one.records[0]["measures"]["samples"]),
+                f"{one.pace:.1f}",
+            )
+        )
+    return Sheet("Table 3 of the paper: variational auto-encoders", (*headers, *more), rows)
+
+
+def _spread(value: float, spread: float, digits: int) -> str:
+    return f"{value:.{digits}f} ± {spread:.{digits}f}"
+
+
+def _difference(one: Standing, other: Standing | None, digits: int) -> str:
+    """Return the mean difference of log-likelihoods over the same images, first seed each."""
+    if other is None or other is one:
+        return ""
+    pair = [run.records[0]["measures"]["log_likelihoods"] for run in (other, one)]
+    if len(pair[0]) != len(pair[1]) or len(pair[0]) < 2:
+        return ""
+    first, second = (torch.tensor(values, dtype=torch.float64) for values in pair)
+    gaps = (first - second) / one.unit
+    return _spread(gaps.mean().item(), standard_error(gaps), digits)
+
+
+def count_sheet() -> Sheet:
+    """Return how many numbers and weights each posterior has, beside the paper's."""
+    counts = {}
+    for name, variant in read_variants().items():
+        if variant.flow is not None:
+            with torch.device("meta"):
+                flow = variant.build_flow()
+            counts[name] = count_amortised(flow), count_weights(flow), variant
+    least_amortised, least_weights, _ = counts[PAPER]
+    rows = [
+        (
+            variant.title,
+            f"{amortised:,}",
+            "" if variant.amortised is None else f"{variant.amortised:.1f}k",
+            f"{amortised / least_amortised:.2f}",
+            f"{weights:,}",
+            f"{weights / least_weights:.2f}",
+            "" if variant.weights_ratio is None else f"{variant.weights_ratio:.2f}",
+        )
+        for amortised, weights, variant in counts.values()
+    ]
+    headers = ("posterior", "numbers per image", "paper", "over B-NAF's")
+    more = ("weights", "over B-NAF's", "paper")
+    return Sheet("What the posteriors are made of", (*headers, *more), rows)
+
+
+def write_markdown(sheets: Sequence[Sheet]) -> str:
+    """Return tables as Markdown, with what their numbers mean."""
+    lines: list[str] = []
+    for sheet in sheets:
+        lines += [f"**{sheet.title}**", "", "| " + " | ".join(sheet.headers) + " |"]
+        lines += ["|" + "---|" * len(sheet.headers)]
+        lines += ["| " + " | ".join(row) + " |" for row in sheet.rows] + [""]
+    return "\n".join([*lines, *(f"* {note}" for note in NOTES)]) + "\n"
