@@ -27,12 +27,19 @@ bnaf reproduce density --data downloads   (all that is missing, one run at a tim
 bnaf reproduce density --dataset power --flow bnaf,maf --seconds 60 --data downloads
 
 bnaf reproduce density --table
+
+bnaf reproduce vae --data downloads   (the whole queue, one run at a time)
+
+bnaf reproduce vae --dataset frey --flow bnaf --epochs 2
+
+bnaf reproduce vae --table
 """
-TABLES = "The five tables"
+TABLES = "Tables and images"
+IMAGES = Path("data")  # folder of image sets, where none is told
 
 
 def reproduce(
-    study: Annotated[str, Argument(metavar="STUDY", help="toy, energy or density.")],
+    study: Annotated[str, Argument(metavar="STUDY", help="toy, energy, density or vae.")],
     name: Annotated[
         str | None,
         Argument(metavar="[NAME]", help="One data set or energy of the study; all by default."),
@@ -58,13 +65,28 @@ def reproduce(
         list[str] | None,
         Option(
             metavar="NAMES",
-            help="Tables, as power,bsds300; all that are there by default.",
+            help="Tables, as power,bsds300, or images, as caltech,frey; all by default.",
+            rich_help_panel=TABLES,
+        ),
+    ] = None,
+    epochs: Annotated[
+        int | None, Option(help="Passes over the images of each run.", rich_help_panel=TABLES)
+    ] = None,
+    samples: Annotated[
+        int | None,
+        Option(
+            help="Draws that the likelihood of an image is estimated with; 5,000 by default.",
             rich_help_panel=TABLES,
         ),
     ] = None,
     folder: Annotated[
         Path | None,
-        Option("--data", metavar="DIR", help="Folder of public files.", rich_help_panel=TABLES),
+        Option(
+            "--data",
+            metavar="DIR",
+            help="Folder of public files; data for vae.",
+            rich_help_panel=TABLES,
+        ),
     ] = None,
     table: Annotated[
         bool,
@@ -89,6 +111,7 @@ def reproduce(
 
     What is finished is not run again, and what was cut short goes on where it stood.
     """
+    from bnaf.cli.reproduce_vae import run_vae
     from bnaf.cli.screen import show_json, show_lines, show_table
     from bnaf.studies.density.reproduction import reproduce_density, write_picture
     from bnaf.studies.density.trials import STUDY as DENSITY
@@ -96,9 +119,25 @@ def reproduce(
     from bnaf.studies.reproduction import reproduce as reproduce_study
     from bnaf.studies.running import STUDIES
     from bnaf.studies.tables import HEADERS
+    from bnaf.studies.vae.plans import STUDY as VAE
 
-    one_of("study", study, (*STUDIES, DENSITY))
+    one_of("study", study, (*STUDIES, DENSITY, VAE))
     flows, numbers = options.split_names(flow), _whole_numbers(seeds)
+    if study == VAE:
+        _refuse(study, workers=workers, steps=steps, seconds=seconds, plot=plot or None)
+        run_vae(
+            out,
+            folder or IMAGES,
+            table=table,
+            quiet=quiet,
+            as_json=as_json,
+            datasets=options.split_names([*(dataset or []), *([name] if name else [])]),
+            flows=flows,
+            seeds=numbers,
+            **options.chosen(epochs=epochs, samples=samples, test_images=test_rows),
+        )
+        return
+    _refuse(study, epochs=epochs, samples=samples)
     if study == DENSITY:
         _refuse(study, workers=workers)
         limits = Limits(seconds, steps, test_rows)

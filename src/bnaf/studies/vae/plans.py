@@ -111,9 +111,14 @@ class VaeTrial:
         return min(self.images.warm_up, max(1, self.epochs // WARM_UP_SHARE))
 
     def training(self, epoch_batches: int) -> TrainingSettings:
-        """Return the settings of the training; it is evaluated after every epoch."""
+        """Return the settings of the training; it is evaluated after every epoch.
+
+        Args:
+            epoch_batches: Number of batches of an epoch; the size of each is that of the source.
+        """
+        chosen = {name: value for name, value in self.variant.training.items() if name != "batch"}
         return TrainingSettings(
-            **self.variant.training,
+            **chosen,
             epochs=self.epochs,
             evaluate_every=epoch_batches,
             seed=self.seed,

@@ -93,7 +93,7 @@ class Standing:
     @property
     def pace(self) -> float:
         """Seconds of an epoch, validation included."""
-        return mean(float(one["seconds"]) / one["trained_epochs"] for one in self.records)
+        return mean(float(one["seconds"]) / int(one["trained_epochs"]) for one in self.records)
 
 
 def collect_standings(records: Sequence[Record]) -> list[Standing]:
