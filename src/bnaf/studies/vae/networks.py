@@ -22,7 +22,7 @@ KERNEL, PADDING = 5, 2
 SHRINK = 4  # two strides of two
 DEEP = 64  # channels of the smallest images
 
-Images = Float[Tensor, "rows channels height width"]
+Images = Float[Tensor, "_ _ _ _"]  # rows, channels, height and width
 
 
 class ImageKind(NamedTuple):
