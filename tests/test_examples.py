@@ -36,3 +36,14 @@ def test_sample_and_differentiate_lowers_its_expectation(tmp_path):
     course = re.search(r"expectation over samples: ([\d.]+) before, ([\d.]+) after", done.stdout)
     assert float(course[2]) < 0.8 * float(course[1])
     assert [path.name for path in tmp_path.iterdir()] == ["spirals.png"]
+
+
+def test_text_is_learned_with_two_posteriors(tmp_path):
+    command = [sys.executable, str(EXAMPLES / "text_vae.py"), "--out", str(tmp_path)]
+    command += ["--steps", "12", "--words", "300"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    for name in ("gaussian", "bnaf"):
+        line = re.search(rf"^{name} +-ELBO ([\d.]+) nats a word, NLL ([\d.]+)", done.stdout, re.M)
+        assert float(line[2]) < float(line[1])
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"words-gaussian.safetensors", "words-bnaf.safetensors"}

@@ -1,14 +1,18 @@
 """Small VAEs that several tests make: a linear Gaussian model, whose evidence is known."""
 
+import os
+import signal
+
 import torch
 from torch import nn
 from torch.distributions import Independent, MultivariateNormal, Normal
 
-from bnaf import BNAF
+from bnaf import BNAF, TrainingSettings, fit
 from bnaf.flows.iaf import IAF
 from bnaf.flows.planar import Planar
 from bnaf.flows.sylvester import Sylvester
-from bnaf.vae import VAE, Posterior
+from bnaf.training.progress import Silence
+from bnaf.vae import VAE, NegativeELBO, Posterior
 
 LATENTS, PIXELS, NOISE, CONTEXT = 2, 3, 0.5, 4
 SAMPLING = {"direction": "sampling"}
@@ -68,3 +72,35 @@ def rows_of(vae, count, seed=0):
     z = torch.randn(count, LATENTS, generator=generator, dtype=torch.float64)
     noise = torch.randn(count, PIXELS, generator=generator, dtype=torch.float64)
     return z @ vae.decoder.weight + NOISE * noise
+
+
+class Killing(Silence):
+    """Display that kills its own process at some step."""
+
+    interval = 0.0
+
+    def __init__(self, step):
+        self.step = step
+
+    def show(self, view):
+        if view.step >= self.step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def train_small(checkpoint, kill_at=None):
+    """Train a small VAE with a warm-up, and return it with its record."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    vae = small_vae()
+    record = fit(
+        vae,
+        rows_of(vae, 120),
+        valid=rows_of(vae, 40, seed=1),
+        objective=NegativeELBO(vae, warm_up=15),
+        optimiser=lambda weights: torch.optim.Adamax(weights, lr=0.01),
+        settings=TrainingSettings(steps=30, batch=30, evaluate_every=4),
+        checkpoint=checkpoint,
+        checkpoint_every=0.0,
+        progress=Killing(kill_at) if kill_at else False,
+    )
+    return vae, record

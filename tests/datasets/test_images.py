@@ -65,6 +65,33 @@ def test_frey_faces_are_shuffled_and_cut(tmp_path):
     np.testing.assert_array_equal(rows[rows[:, 0].argsort()], faces)
 
 
+def test_frey_faces_are_shuffled_as_published(tmp_path):
+    faces = np.arange(410 * 560, dtype=np.float32).reshape(410, 560)
+    place(tmp_path, "freyfaces").write_bytes(pickle.dumps([faces], protocol=2))
+    parts = prepare_images("freyfaces", tmp_path)
+    published = faces.copy()
+    np.random.RandomState(123).shuffle(published)
+    np.testing.assert_array_equal(np.concatenate([part.rows for part in parts]), published)
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        b"cos\nsystem\n(S'true'\ntR.",
+        b"cnumpy\nload\n(S'x'\ntR.",
+        pickle.dumps([{"faces": 1}], protocol=2),
+        pickle.dumps([np.array([None, print], dtype=object)], protocol=2),
+        pickle.dumps([np.zeros(3)], protocol=2),
+        pickle.dumps("x" * 100, protocol=2)[:-20],
+        b"",
+    ],
+)
+def test_hostile_pickles_are_refused(tmp_path, hostile):
+    place(tmp_path, "freyfaces").write_bytes(hostile)
+    with pytest.raises(TableError):
+        prepare_images("freyfaces", tmp_path)
+
+
 def test_a_pickle_of_something_else_runs_nothing(tmp_path):
     place(tmp_path, "freyfaces").write_bytes(b"cbuiltins\nprint\n(S'run'\ntR.")
     with pytest.raises(TableError, match=r"arrays and frames alone, got builtins\.print"):

@@ -15,6 +15,7 @@ from bnaf import plots
 from bnaf.evaluation.calibration import Calibration, check_calibration
 from bnaf.flows.planar import Planar
 from bnaf.model.standardisation import Standardisation
+from bnaf.plots.images import plot_images
 from bnaf.tables.table import Table
 
 NAMES = ("a", "b", "c")
@@ -270,3 +271,12 @@ def test_a_figure_of_another_format_is_refused(tmp_path, axes, name):
     with pytest.raises(bnaf.SettingsError, match="written as png, svg, pdf"):
         plots.write_figure(axes.figure, tmp_path / name)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_images_stand_in_lines_with_gaps_between(axes):
+    images = torch.rand(2, 3, 20)
+    plot_images(axes, images, (4, 5), brightest=1.0)
+    mosaic = axes.images[0].get_array()
+    assert mosaic.shape == (2 * 4 + 2, 3 * 5 + 4)
+    np.testing.assert_allclose(mosaic[6:10, 7:12], images[1, 1].view(4, 5))
+    assert np.isnan(mosaic[4, 0])

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from bnaf._checks import whole
 from bnaf.errors import InversionError
+from bnaf.flows.amortised import make_predictor
 from bnaf.flows.flow import Flow
-from bnaf.flows.parts import make_predictor
 from bnaf.laws.roots import MAX_ITERATIONS
 from bnaf.laws.transforms import ComposeTransform, Passage, Points, RowTransform
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from bnaf._checks import one_of, whole
 from bnaf.errors import SettingsError
+from bnaf.flows.amortised import make_predictor
 from bnaf.flows.flow import Flow
-from bnaf.flows.parts import make_predictor
 from bnaf.flows.planar import solve_along
 from bnaf.laws.transforms import (
     ComposeTransform,
