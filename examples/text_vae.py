@@ -167,7 +167,8 @@ def main() -> None:
     held = min(len(rows) // 4, VALID), min(len(rows) // 4, TEST)
     valid, test, train_rows = rows.split([*held, len(rows) - sum(held)])
     print(f"{len(train_rows):,} words to learn, {len(test):,} to test with")
-    flow = BNAF(LATENTS, ENCODED, transforms=4, hidden_layers=1, width=4, direction="sampling")
+    sizes = {"transforms": 4, "hidden_layers": 1, "width": 4}
+    flow = BNAF(LATENTS, ENCODED, **sizes, direction="sampling", context="amortised")
     arguments.out.mkdir(parents=True, exist_ok=True)
     for name, posterior in (("gaussian", None), ("bnaf", flow)):
         torch.manual_seed(arguments.seed)

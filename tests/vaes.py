@@ -23,7 +23,10 @@ POSTERIORS = {
     "orthogonal": lambda d, c: Sylvester(d, c, transforms=2, **SAMPLING),
     "householder": lambda d, c: Sylvester(d, c, transforms=2, basis="householder", **SAMPLING),
     "triangular": lambda d, c: Sylvester(d, c, transforms=2, basis="triangular", **SAMPLING),
-    "bnaf": lambda d, c: BNAF(d, c, transforms=2, hidden_layers=1, width=4, **SAMPLING),
+    "bnaf": lambda d, c: BNAF(
+        d, c, transforms=2, hidden_layers=1, width=4, context="amortised", **SAMPLING
+    ),
+    "bnaf_biases": lambda d, c: BNAF(d, c, transforms=2, hidden_layers=1, width=4, **SAMPLING),
     "bnaf_paper": lambda d, c: BNAF.paper(
         d, c, transforms=2, hidden_layers=1, width=4, **SAMPLING
     ),
