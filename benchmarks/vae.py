@@ -93,6 +93,20 @@ def time_choice(name: str) -> Record:
     return {"case": name, "seconds": seconds_of(step)}
 
 
+def as_markdown(records: list[Record]) -> str:
+    """Return the records as a table, each beside a step with the Gaussian posterior."""
+    plain = next((one["seconds"] for one in records if one["case"] == "gaussian"), None)
+    lines = [
+        "| step with | seconds | over the Gaussian's | the flow's part |",
+        "|---|---|---|---|",
+    ]
+    for one in records:
+        ratio = "" if plain is None else f"{one['seconds'] / plain:.2f}"
+        share = f"{100 * one['flow_share']:.1f} %" if one.get("flow_share") else ""
+        lines.append(f"| {one['case']} | {one['seconds']:.3f} | {ratio} | {share} |")
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     """Time posteriors and choices, printing a line and rewriting the report after each."""
     import torch
@@ -100,7 +114,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     choices = ("channels first", "without oneDNN", "compiled")
     parser.add_argument("--cases", nargs="+", default=[*POSTERIORS, *choices])
-    parser.add_argument("--out", type=Path, required=True, help="JSON, rewritten after each case")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        help="JSON, and a table beside it, rewritten after each case",
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     records: list[Record] = []
@@ -110,6 +129,7 @@ def main() -> None:
         told = "" if share is None else f", the flow {100 * share:.1f} %"
         print(f"{name:15} {records[-1]['seconds']:.3f} s{told}", flush=True)
         shared.write_report(options.out, records)
+        options.out.with_suffix(".md").write_text(as_markdown(records))
 
 
 if __name__ == "__main__":
