@@ -3,8 +3,8 @@
 python benchmarks/vae.py --out results/vae_speed.json
 
 Images have the shape of Caltech's, batches 100 of them. A step is loss, gradient and Adamax.
-Seconds are those of the processor, on one thread, the median of a few steps: other work on the
-machine hardly touches them. The flow's part is its draw with gradient, context network included.
+Seconds are those of the processor, on one thread; all cases take turns, so that a noisy moment of
+the machine meets every one. The flow's part is its draw with gradient, context network included.
 """
 
 import argparse
@@ -16,29 +16,18 @@ from typing import Any
 import shared
 from shared import Record
 
-BATCH, STEPS = 100, 3
+BATCH = 100
 POSTERIORS = ("gaussian", "bnaf", "planar", "sylvester", "iaf")
 
 
-def seconds_of(function: Any) -> float:
-    """Return the median of a few calls, after one that does not count."""
-    times = []
-    for _ in range(1 + STEPS):
-        start = process_time()
-        function()
-        times.append(process_time() - start)
-    return median(times[1:])
-
-
-def make_step(vae: Any, *, compiled: bool = False) -> Any:
+def make_step(vae: Any) -> Any:
     """Return a function that takes a step of a VAE."""
     import torch
 
     from bnaf.training import Batch
     from bnaf.vae import NegativeELBO
 
-    objective: Any = NegativeELBO(vae)
-    objective = torch.compile(objective) if compiled else objective
+    objective = NegativeELBO(vae)
     optimiser = torch.optim.Adamax(vae.parameters(), lr=5e-4, eps=1e-7)
     rows = (torch.rand(BATCH, 784) < 0.5).float()
 
@@ -50,8 +39,8 @@ def make_step(vae: Any, *, compiled: bool = False) -> Any:
     return step
 
 
-def time_flow(flow: Any) -> float:
-    """Return the seconds of a draw of the flow with its gradient."""
+def make_draw(flow: Any) -> Any:
+    """Return a function that draws from a flow, and takes the gradient."""
     import torch
 
     context = torch.randn(BATCH, flow.context_features, requires_grad=True)
@@ -60,37 +49,59 @@ def time_flow(flow: Any) -> float:
         z, log_prob = flow(context).rsample_and_log_prob()
         (z.sum() + log_prob.sum()).backward()
 
-    return seconds_of(draw)
+    return draw
 
 
-def time_posterior(name: str) -> Record:
-    """Return the seconds of a step with some posterior, and the flow's part of them."""
-    from bnaf.studies.vae.plans import VaeTrial, read_image_sets, read_variants
-
-    vae = VaeTrial(read_image_sets()["caltech"], read_variants()[name]).build()
-    whole = seconds_of(make_step(vae))
-    flow = vae.posterior.flow
-    part = 0.0 if flow is None else time_flow(flow)
-    return {"case": name, "seconds": whole, "flow_seconds": part, "flow_share": part / whole}
-
-
-def time_choice(name: str) -> Record:
-    """Return the seconds of a step with the Gaussian posterior and one choice made otherwise."""
+def make_case(name: str) -> list[Any]:
+    """Return a function that takes a step, and one of the flow's part where there is a flow."""
     import torch
 
     from bnaf.studies.vae.plans import VaeTrial, read_image_sets, read_variants
 
-    vae = VaeTrial(read_image_sets()["caltech"], read_variants()["gaussian"]).build()
+    posterior = name if name in POSTERIORS else "gaussian"
+    vae = VaeTrial(read_image_sets()["caltech"], read_variants()[posterior]).build()
+    networks = vae.encoder.convolutions, vae.decoder.convolutions
     if name == "channels first":
         for weight in vae.parameters():
             weight.data = weight.data.contiguous()
-        for part in (vae.encoder, vae.decoder):
-            part.convolutions.register_forward_pre_hook(lambda _, x: (x[0].contiguous(),))
+        for network in networks:
+            network.register_forward_pre_hook(lambda _, x: (x[0].contiguous(),))
+    if name == "compiled":
+        for network in networks:
+            network.compile()
+    step = make_step(vae)
     if name == "without oneDNN":
-        with torch.backends.mkldnn.flags(enabled=False):
-            return {"case": name, "seconds": seconds_of(make_step(vae))}
-    step = make_step(vae, compiled=name == "compiled")
-    return {"case": name, "seconds": seconds_of(step)}
+
+        def slow_step() -> None:
+            with torch.backends.mkldnn.flags(enabled=False):
+                step()
+
+        return [slow_step]
+    return [step] if vae.posterior.flow is None else [step, make_draw(vae.posterior.flow)]
+
+
+def seconds_of(function: Any) -> float:
+    """Return the processor's seconds of a call."""
+    start = process_time()
+    function()
+    return process_time() - start
+
+
+def take_turns(cases: dict[str, list[Any]], turns: int) -> list[Record]:
+    """Return the median of every case; all of them take turns, after one that does not count."""
+    rounds = [
+        {name: [seconds_of(function) for function in parts] for name, parts in cases.items()}
+        for _ in range(1 + turns)
+    ]
+    records: list[Record] = []
+    for name in cases:
+        step, *flow = (
+            median(times) for times in zip(*(one[name] for one in rounds[1:]), strict=True)
+        )
+        records.append({"case": name, "seconds": step, "turns": turns})
+        if flow:
+            records[-1]["flow_share"] = flow[0] / step
+    return records
 
 
 def as_markdown(records: list[Record]) -> str:
@@ -108,28 +119,23 @@ def as_markdown(records: list[Record]) -> str:
 
 
 def main() -> None:
-    """Time posteriors and choices, printing a line and rewriting the report after each."""
+    """Time posteriors and choices, print their lines and write the report."""
     import torch
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     choices = ("channels first", "without oneDNN", "compiled")
     parser.add_argument("--cases", nargs="+", default=[*POSTERIORS, *choices])
-    parser.add_argument(
-        "--out",
-        type=Path,
-        required=True,
-        help="JSON, and a table beside it, rewritten after each case",
-    )
+    parser.add_argument("--turns", type=int, default=7, help="steps of each case (default 7)")
+    told = "JSON, and a table beside it"
+    parser.add_argument("--out", type=Path, required=True, help=told)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    records: list[Record] = []
-    for name in options.cases:
-        records.append(time_posterior(name) if name in POSTERIORS else time_choice(name))
-        share = records[-1].get("flow_share")
-        told = "" if share is None else f", the flow {100 * share:.1f} %"
-        print(f"{name:15} {records[-1]['seconds']:.3f} s{told}", flush=True)
-        shared.write_report(options.out, records)
-        options.out.with_suffix(".md").write_text(as_markdown(records))
+    torch.manual_seed(0)
+    records = take_turns({name: make_case(name) for name in options.cases}, options.turns)
+    table = as_markdown(records)
+    print(table, end="")
+    shared.write_report(options.out, records)
+    options.out.with_suffix(".md").write_text(table)
 
 
 if __name__ == "__main__":

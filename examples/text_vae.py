@@ -24,8 +24,8 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 LONGEST = 10
 TOKENS = len(LETTERS) + 1  # 0 ends a word, and fills what is left of its row
 LATENTS, ENCODED, WIDTH = 16, 64, 96
-VALID, TEST = 500, 1000
-SAMPLES = 200
+VALID = TEST = 500
+SAMPLES = 100
 
 
 def read_arguments() -> argparse.Namespace:

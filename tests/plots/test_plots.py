@@ -279,4 +279,4 @@ def test_images_stand_in_lines_with_gaps_between(axes):
     mosaic = axes.images[0].get_array()
     assert mosaic.shape == (2 * 4 + 2, 3 * 5 + 4)
     np.testing.assert_allclose(mosaic[6:10, 7:12], images[1, 1].view(4, 5))
-    assert np.isnan(mosaic[4, 0])
+    assert np.ma.is_masked(mosaic[4, 0])

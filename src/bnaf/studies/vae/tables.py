@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from bnaf._random import private_draws
 from bnaf.evaluation.scores import standard_error
 from bnaf.studies.ledger import Record
 from bnaf.studies.vae.plans import ImageSet, read_image_sets, read_variants
@@ -176,7 +177,7 @@ def count_sheet() -> Sheet:
     counts = {}
     for name, variant in read_variants().items():
         if variant.flow is not None:
-            with torch.device("meta"):
+            with private_draws(0):
                 flow = variant.build_flow()
             counts[name] = count_amortised(flow), count_weights(flow), variant
     least_amortised, least_weights, _ = counts[PAPER]
