@@ -88,9 +88,9 @@ def load(
     if dtype is not None and not dtype.is_floating_point:
         raise SettingsError(f"dtype must be a floating-point type, got {dtype}.")
     path = Path(path)
-    header, tensors = read_contents(path, _check_flow)
+    header, tensors = read_contents(path, _check_model)
     matrices = {name: tensors.pop(f"{SCALES}.{name}", None) for name in MATRICES}
-    flow = build_flow(flow_named(header["flow"]), header["settings"], tensors, path.name)
+    flow = make_flow(header, tensors, path.name)
     flow.to(device=device, dtype=dtype)
     if header["kind"] == "flow":
         return flow
@@ -280,7 +280,7 @@ def check_fields(header: Mapping[str, Any], fields: Mapping[str, type], name: st
             )
 
 
-def _check_flow(header: dict[str, Any], shapes: Shapes, name: str) -> None:
+def _check_model(header: dict[str, Any], shapes: Shapes, name: str) -> None:
     """Check that a file holds a flow or a model, and the tensors that belong to it."""
     if header.get("kind") == "vae":
         raise StorageError(
@@ -299,9 +299,32 @@ def _check_flow(header: dict[str, Any], shapes: Shapes, name: str) -> None:
     if header["kind"] == "model":
         known = {f"{SCALES}.{matrix}" for matrix in MATRICES}
         shapes = {tensor: shape for tensor, shape in shapes.items() if tensor not in known}
+    check_flow(header, shapes, name)
+
+
+def check_flow(header: dict[str, Any], shapes: Shapes, name: str) -> None:
+    """Check that tensors are those of the flow that a header describes.
+
+    Args:
+        header: Names the ``flow`` and its ``settings``, which are brought up to date.
+        shapes: Those of the tensors.
+        name: What to call the file in messages.
+
+    Raises:
+        StorageError: If they do not belong together.
+    """
     kind = flow_named(header["flow"])
     header["settings"] = kind.settings_of(header["settings"])
     check_tensors(plan_flow(kind, header["settings"], shapes, name), shapes, name)
+
+
+def make_flow(header: Mapping[str, Any], tensors: Mapping[str, Tensor], name: str) -> Flow:
+    """Return the flow that a header describes, with weights that were checked.
+
+    Raises:
+        StorageError: If their types or values are not possible.
+    """
+    return build_flow(flow_named(header["flow"]), header["settings"], tensors, name)
 
 
 def _upgrade(header: dict[str, Any], name: str) -> dict[str, Any]:

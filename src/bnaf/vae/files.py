@@ -1,5 +1,6 @@
 """VAEs in model files: posterior, weights and record; encoder and decoder are the caller's."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -7,10 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from bnaf.errors import BnafError, StorageError
-from bnaf.flows.flow import Flow
-from bnaf.flows.registry import flow_name, flow_named, flow_names
-from bnaf.model._blueprint import Shapes, build_flow, check_tensors, plan_flow
-from bnaf.model.files import check_fields, read_contents, write_contents
+from bnaf.flows.registry import flow_name, flow_names
+from bnaf.model.files import check_fields, check_flow, make_flow, read_contents, write_contents
 from bnaf.vae.posterior import Posterior
 from bnaf.vae.vae import VAE
 
@@ -78,31 +77,25 @@ def load_vae(
     """
     path = Path(path)
     header, tensors = read_contents(path, _check_vae)
-    flow = _build_flow(header, tensors, path.name)
+    _check_finite(tensors, path.name)
+    flow = make_flow(header, _within_flow(tensors), path.name) if header["flow"] else None
     try:
         posterior = Posterior(**header["posterior"], flow=flow)
     except (BnafError, TypeError, ValueError) as error:
         raise StorageError(f"{path.name} has a posterior that cannot be made: {error}") from None
     vae = VAE(encoder, posterior, decoder, prior)
     vae.record = header["record"]
-    expected = vae.state_dict()
-    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    check_tensors(expected, shapes, path.name)
-    _check_finite(tensors, path.name)
-    kinds = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
-    vae.to(device=device, dtype=dtype or kinds.pop())
-    vae.load_state_dict(tensors)
-    return vae
+    vae.to(tensors["posterior.mean.weight"].dtype)
+    try:
+        vae.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise StorageError(
+            f"{path.name} holds weights of other modules than those given: {str(error)[:300]}"
+        ) from None
+    return vae.to(device=device, dtype=dtype)
 
 
-def _build_flow(header: dict[str, Any], tensors: dict[str, Tensor], name: str) -> Flow | None:
-    if not header["flow"]:
-        return None
-    kind = flow_named(header["flow"])
-    return build_flow(kind, header["settings"], _within_flow(tensors), name)
-
-
-def _check_vae(header: dict[str, Any], shapes: Shapes, name: str) -> None:
+def _check_vae(header: dict[str, Any], shapes: Mapping[str, Any], name: str) -> None:
     """Check that a file holds a VAE, and a posterior whose tensors belong to it."""
     fields = {"kind": str, "posterior": dict, "flow": str, "settings": dict, "record": dict}
     check_fields(header, fields, name)
@@ -119,18 +112,16 @@ def _check_vae(header: dict[str, Any], shapes: Shapes, name: str) -> None:
             f"{shapes.get('posterior.mean.weight')}; was it altered?"
         )
     if header["flow"]:
-        inner = _within_flow(shapes)
-        plan = plan_flow(flow_named(header["flow"]), header["settings"], inner, name)
-        check_tensors(plan, inner, name)
+        check_flow(header, _within_flow(shapes), name)
 
 
-def _within_flow(entries: Any) -> dict[str, Any]:
+def _within_flow(entries: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name.removeprefix(FLOW): entry for name, entry in entries.items() if name.startswith(FLOW)
     }
 
 
-def _check_finite(tensors: dict[str, Tensor], name: str) -> None:
+def _check_finite(tensors: Mapping[str, Tensor], name: str) -> None:
     for key, tensor in tensors.items():
         if tensor.is_floating_point() and not tensor.isfinite().all():
             raise StorageError(

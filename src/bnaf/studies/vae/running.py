@@ -26,8 +26,9 @@ from bnaf.vae import VAE, NegativeELBO, estimate_evidence, load_vae, save_vae
 EPSILON = 1e-7  # of Adamax
 CHECKPOINT_SECONDS = 300.0  # with its optimiser a VAE takes up to 700 MB
 ELBO_DRAWS = 10
-ELBO_IMAGES = 50  # at a time
+ELBO_IMAGES = 20  # at a time
 EVIDENCE_IMAGES = 10  # after which what there is is kept
+DECODED = 200  # draws at a time
 CURVE = 200  # points of a curve that are recorded, at most
 TEST_SEED = 1_000_000
 
@@ -156,7 +157,7 @@ def _estimate(
     for first in range(len(found), len(images), EVIDENCE_IMAGES):
         part = images[first : first + EVIDENCE_IMAGES]
         seed = mix_seed(TEST_SEED, first)
-        evidence = estimate_evidence(vae, part, samples=trial.samples, seed=seed)
+        evidence = estimate_evidence(vae, part, samples=trial.samples, chunk=DECODED, seed=seed)
         values, errors = evidence.log_likelihoods.tolist(), evidence.errors.tolist()
         found += list(zip(values, errors, strict=True))
         with atomic_file(kept) as file:
