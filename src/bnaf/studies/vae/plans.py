@@ -12,6 +12,7 @@ from bnaf._random import private_draws
 from bnaf.errors import SettingsError
 from bnaf.flows.flow import Flow
 from bnaf.flows.registry import flow_named
+from bnaf.studies.plans import without_none
 from bnaf.studies.vae.networks import ENCODED, LATENTS, Decoder, Encoder, ImageKind
 from bnaf.training import TrainingSettings
 from bnaf.vae import VAE, Posterior
@@ -189,17 +190,13 @@ def read_variants() -> dict[str, Variant]:
         8
     """
     facts = _read("posteriors")
-    shared = _without_none(facts["training"])
+    shared = without_none(facts["training"])
     variants = {}
     for name, table in facts["posteriors"].items():
-        training = shared | _without_none(table.pop("training", {}))
+        training = shared | without_none(table.pop("training", {}))
         reasons = facts["reasons"] | table.pop("reasons", {})
         variants[name] = Variant(name=name, training=training, reasons=reasons, **table)
     return variants
-
-
-def _without_none(table: dict[str, Any]) -> dict[str, Any]:
-    return {name: None if value == "none" else value for name, value in table.items()}
 
 
 def _read(name: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
@@ -172,6 +173,7 @@ def _difference(one: Standing, other: Standing | None, digits: int) -> str:
     return _spread(gaps.mean().item(), standard_error(gaps), digits)
 
 
+@cache
 def count_sheet() -> Sheet:
     """Return how many numbers and weights each posterior has, beside the paper's."""
     counts = {}
