@@ -53,13 +53,13 @@ def test_a_prior_is_kept_and_types_can_be_changed(tmp_path):
         tmp_path / "vae", *parts(), BNAF(2, transforms=1, width=4), dtype=torch.float32
     )
     assert twin.elbo(rows_of(vae, 3).float()).dtype == torch.float32
-    with pytest.raises(StorageError, match=r"(?s)other modules .* Unexpected key.*prior"):
+    with pytest.raises(StorageError, match=r"other modules .* Unexpected key.*prior"):
         load_vae(tmp_path / "vae", *parts())
 
 
 def test_modules_of_other_shapes_are_refused(tmp_path):
     save_vae(small_vae(), tmp_path / "vae")
-    with pytest.raises(StorageError, match=r"(?s)other modules .* mismatch for encoder.weight"):
+    with pytest.raises(StorageError, match=r"other modules .* mismatch for encoder.weight"):
         load_vae(tmp_path / "vae", nn.Linear(5, CONTEXT), LinearGaussian())
 
 
@@ -103,7 +103,7 @@ def test_files_that_were_altered_are_refused(tmp_path):
     refused(r"expects a tensor of shape \(1000000000, 4\)", set_features)
     refused("has a posterior that cannot be made", set_bounds)
     refused("expects finite weights", set_weight)
-    refused(r"(?s)other modules .* Missing key.*posterior.variance.bias", drop_weight)
+    refused(r"other modules .* Missing key.*posterior.variance.bias", drop_weight)
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(StorageError, match="truncated"):
         load_vae(path, *parts())

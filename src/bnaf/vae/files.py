@@ -89,8 +89,9 @@ def load_vae(
     try:
         vae.load_state_dict(tensors)
     except RuntimeError as error:
+        told = " ".join(str(error).split())[:300]
         raise StorageError(
-            f"{path.name} holds weights of other modules than those given: {str(error)[:300]}"
+            f"{path.name} holds weights of other modules than those given: {told}"
         ) from None
     return vae.to(device=device, dtype=dtype)
 
