@@ -24,6 +24,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 LONGEST = 10
 TOKENS = len(LETTERS) + 1  # 0 ends a word, and fills what is left of its row
 LATENTS, ENCODED, WIDTH = 16, 64, 96
+FORGOTTEN = 0.5  # share of letters that the decoder does not see again while it is trained
 VALID = TEST = 500
 SAMPLES = 100
 
@@ -106,7 +107,10 @@ class WordLaw:
     def log_prob(self, rows: Tensor) -> Tensor:
         """Return the log-probability of each word, its end included."""
         tokens = rows.long()
-        log_shares, _ = self.step(F.pad(tokens, (1, 0))[:, :-1])
+        before = F.pad(tokens, (1, 0))[:, :-1]
+        if self.decoder.training:  # who sees all letters has no use for latents
+            before = before * (torch.rand(before.shape) > FORGOTTEN)
+        log_shares, _ = self.step(before)
         each = log_shares.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
         written = F.pad(tokens, (1, 0), value=1)[:, :-1] > 0  # the end is written, fillings not
         return (each * written).sum(-1)
@@ -133,7 +137,7 @@ def train(vae: VAE, train_rows: Tensor, valid: Tensor, steps: int, seed: int) ->
         vae,
         train_rows,
         valid=valid,
-        objective=NegativeELBO(vae, warm_up=steps // 4),
+        objective=NegativeELBO(vae, warm_up=steps // 2),
         settings=TrainingSettings(
             steps=steps, batch=128, learning_rate=3e-3, evaluate_every=100, seed=seed
         ),
