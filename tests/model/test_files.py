@@ -404,7 +404,7 @@ def test_hostile_tensors_are_refused_with_a_reason(model_file, tmp_path):
     with forged.open("wb") as file:
         file.write(struct.pack("<Q", 2**30))
         file.truncate(2**31)  # sparse: takes no room
-    with pytest.raises(StorageError, match=r"header of 1,073,741,824 bytes, expected 16,777,216"):
+    with pytest.raises(StorageError, match="does not begin as one, with the length of a header"):
         load(forged)
 
 

@@ -56,7 +56,11 @@ def begin(case):
         flow = bnaf.BNAF(1, 1, **sizes, context="amortised").double()
         data = {"rows": rows[:300, 1:], "context": rows[:300, :1]}
         data["weights"] = rows[:300, 0].abs() + 0.1
-        return flow, data, {"steps": 60, "schedule": "plateau", "plateau_patience": 1}
+        return (
+            flow,
+            data,
+            {"steps": 60, "batch": 300, "schedule": "plateau", "plateau_patience": 1},
+        )
     flow = bnaf.BNAF(2, transforms=1, width=4, direction="sampling").double()
     return flow, {"objective": ReverseKL(flow, energy, anneal=20)}, {"steps": 60, "batch": 32}
 

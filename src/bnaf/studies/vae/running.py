@@ -153,7 +153,8 @@ def _estimate(
     trial: VaeTrial, vae: VAE, images: Tensor, kept: Path, tell: Tell
 ) -> list[tuple[float, float]]:
     """Return the log-likelihood of each image and its error, going on from what is kept."""
-    found: list[tuple[float, float]] = json.loads(kept.read_text()) if kept.exists() else []
+    done = json.loads(kept.read_text()) if kept.exists() else []
+    found: list[tuple[float, float]] = [(value, error) for value, error in done]
     for first in range(len(found), len(images), EVIDENCE_IMAGES):
         part = images[first : first + EVIDENCE_IMAGES]
         seed = mix_seed(TEST_SEED, first)
