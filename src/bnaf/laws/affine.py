@@ -10,9 +10,9 @@ from bnaf.laws.transforms import Passage, Points, RowTransform, finite_passage
 LOG_SCALE_LIMIT = 3.0
 
 
-def bounded(raw: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+def bounded(raw: Float[Tensor, "..."], limit: float = LOG_SCALE_LIMIT) -> Float[Tensor, "..."]:
     """Return log-scales bounded smoothly, so that no input can make a flow explode."""
-    return LOG_SCALE_LIMIT * (raw / LOG_SCALE_LIMIT).tanh()
+    return limit * (raw / limit).tanh()
 
 
 class ScaleTransform(RowTransform):

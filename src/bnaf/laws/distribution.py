@@ -13,6 +13,7 @@ from torch.distributions import Distribution, Independent, Normal, constraints
 from bnaf._checks import check_rows, one_of
 from bnaf._torch import changes, traced
 from bnaf.errors import InversionError, RedrawWarning, ShapeError, StaleLawError
+from bnaf.laws.normal import log_standard_normal
 from bnaf.laws.transforms import Passage, RowTransform, reached
 
 MAX_REDRAWS = 1000
@@ -68,8 +69,7 @@ class FlowDistribution(Distribution):
 
     def _log_prob(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Return the log-density of finite rows."""
-        z, log_det, inside = self.transform.map(x)
-        log_prob = self.base.log_prob(z) + log_det
+        log_prob, inside = self.transform.pull_back(x)
         return log_prob if inside is None else torch.where(inside, log_prob, -torch.inf)
 
     def base_noise(self, value: Tensor) -> Float[Tensor, "..."]:
@@ -239,8 +239,7 @@ class StandardNormal(Distribution):
         return torch.randn(shape, dtype=self.like.dtype, device=self.like.device)
 
     def log_prob(self, value: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        features = value.shape[-1]
-        return -0.5 * (value.square().sum(-1) + features * math.log(2 * math.pi))
+        return log_standard_normal(value)
 
     def entropy(self) -> Float[Tensor, ""]:
         return self.like.new_tensor(0.5 * self.event_shape[0] * (1 + math.log(2 * math.pi)))

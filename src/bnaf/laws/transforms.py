@@ -17,9 +17,11 @@ from torch.distributions.transforms import Transform
 
 from bnaf._checks import check_rows
 from bnaf.errors import Argument, InversionError
+from bnaf.laws.normal import log_standard_normal
 
 Points = Float[Tensor, "... features"]  # a context may broaden the batch
 LogDet = Float[Tensor, "..."]
+Inside = Bool[Tensor, "..."]
 
 
 class Passage(NamedTuple):
@@ -28,7 +30,7 @@ class Passage(NamedTuple):
     rows: Points
     log_det: LogDet
     """Log-determinant of the Jacobian of the way taken; zeros where it was not asked for."""
-    inside: Bool[Tensor, "..."] | None = None
+    inside: Inside | None = None
     """Which rows had somewhere to go, the others having no meaning; ``None`` for all."""
 
 
@@ -94,6 +96,21 @@ class RowTransform(Transform):
         """
         check_rows(y, self.features, self.like, "y")
         return self._invert(y, ladj=ladj)
+
+    def pull_back(self, x: Tensor) -> tuple[LogDet, Inside | None]:
+        """Return the log-density of rows whose images are standard normal, and which have one.
+
+        Raises:
+            ShapeError: If the number of features is wrong.
+            DtypeError: If type or device are not those of the transform.
+        """
+        check_rows(x, self.features, self.like, "x")
+        return self._pull_back(x)
+
+    def _pull_back(self, x: Points) -> tuple[LogDet, Inside | None]:
+        """Return the log-density of rows that were checked; a subclass may know a shorter way."""
+        y, log_det, inside = self._map(x, ladj=True)
+        return log_standard_normal(y) + log_det, inside
 
     def call_and_ladj(self, x: Tensor) -> tuple[Points, LogDet]:
         """Return y and log |det dy/dx| from a single pass.
@@ -217,13 +234,25 @@ class ComposeTransform(RowTransform):
     def _invert(self, y: Points, *, ladj: bool) -> Passage:
         return _follow(y, [part._invert for part in reversed(self.parts)], ladj)
 
+    def _pull_back(self, x: Points) -> tuple[LogDet, Inside | None]:
+        *first, last = self.parts
+        y, log_det, inside = _follow(x, [part._map for part in first], ladj=True)
+        log_prob, inside_last = last._pull_back(y)
+        return log_prob + log_det, _both(inside, inside_last)
+
 
 def _follow(rows: Tensor, ways: Sequence[Callable[..., Passage]], ladj: bool) -> Passage:
     """Return where rows are led by one way after the other."""
-    log_det, inside = rows.new_zeros(()), None
+    log_det: Tensor = rows.new_zeros(())
+    inside: Inside | None = None
     for way in ways:
         rows, log_det_part, inside_part = way(rows, ladj=ladj)
-        log_det = log_det + log_det_part
-        if inside_part is not None:
-            inside = inside_part if inside is None else inside & inside_part
+        log_det, inside = log_det + log_det_part, _both(inside, inside_part)
     return Passage(rows, log_det.expand(rows.shape[:-1]), inside)
+
+
+def _both(one: Inside | None, other: Inside | None) -> Inside | None:
+    """Return which rows are inside both ways; ``None`` stands for all."""
+    if one is None or other is None:
+        return one if other is None else other
+    return one & other
