@@ -188,7 +188,8 @@ class Flow(nn.Module, ABC):
     @property
     def parameter_count(self) -> int:
         """Number of weights that act, the context network included."""
-        return sum(parameter.numel() for parameter in self.parameters())
+        masked = sum(getattr(module, "masked_weights", 0) for module in self.modules())
+        return sum(parameter.numel() for parameter in self.parameters()) - masked
 
     def forward(self, context: Tensor | None = None) -> FlowDistribution:
         """Return the law of rows given a context.

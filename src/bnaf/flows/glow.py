@@ -1,7 +1,6 @@
 """Glow for vectors."""
 
 import math
-from itertools import pairwise
 
 import torch
 from jaxtyping import Float
@@ -9,8 +8,9 @@ from torch import Tensor, nn
 
 from bnaf._checks import whole
 from bnaf.flows.flow import Flow
-from bnaf.flows.parts import CouplingTransform
-from bnaf.laws.affine import MixingTransform, ScaleTransform, bounded
+from bnaf.flows.networks import Network, draw_layers
+from bnaf.flows.parts import CouplingTransform, mixing_transforms
+from bnaf.laws.affine import ScaleTransform, bounded
 from bnaf.laws.transforms import ComposeTransform, RowTransform
 
 
@@ -68,7 +68,9 @@ class Glow(Flow):
         self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
         if kept + context_features:  # else there is nothing to read: one feature, no context
             sizes = [kept + context_features, *[width] * hidden_layers, 2 * changed]
-            self._draw_networks(transforms, sizes)
+            weights, biases = draw_layers(transforms, sizes)
+            self.weights.extend(weights)
+            self.biases.extend(biases)
         self.from_context: nn.Parameter | None = None
         if context_features:
             weight = torch.randn(transforms, 2 * features, context_features)
@@ -87,15 +89,6 @@ class Glow(Flow):
         self.orders: Tensor
         self.register_buffer("signs", diagonal.sign())
         self.register_buffer("orders", permutation.argmax(-1))
-
-    def _draw_networks(self, transforms: int, sizes: list[int]) -> None:
-        """Draw the coupling networks; their last layer starts at zero, so that they do nothing."""
-        for inputs, outputs in pairwise(sizes):
-            bound = 1 / math.sqrt(inputs) if len(self.weights) < len(sizes) - 2 else 0.0
-            weight = torch.empty(transforms, outputs, inputs).uniform_(-bound, bound)
-            bias = torch.empty(transforms, outputs).uniform_(-bound, bound)
-            self.weights.append(nn.Parameter(weight))
-            self.biases.append(nn.Parameter(bias))
 
     def make_transform(
         self, context: Float[Tensor, "*batch context_features"] | None
@@ -120,34 +113,21 @@ class Glow(Flow):
         networks = [parameter.clone().unbind() for parameter in (*self.weights, *self.biases)]
         depth = len(self.weights)
         scales, shifts = self.log_scale.clone().unbind(), self.shift.clone().unbind()
+        mixings = mixing_transforms(
+            self.below, self.above, self.log_diagonal, self.signs, self.orders
+        )
         steps = []
-        for index, mixing in enumerate(self._mixings()):
+        for index, mixing in enumerate(mixings):
             others: list[RowTransform] = [mixing]
             if depth:
                 layers = [parts[index] for parts in networks]
                 kept = self.features // 2
-                others.append(
-                    CouplingTransform(layers[:depth], layers[depth:], kept=kept, context=context)
-                )
+                network = Network(layers[:depth], layers[depth:], context=context)
+                others.append(CouplingTransform(network, kept=kept))
             steps.append(
                 (modulations[index], ScaleTransform(scales[index], shifts[index]), others)
             )
         return steps
-
-    def _mixings(self) -> list[MixingTransform]:
-        """Return the mixing of every step, from its factors L and U."""
-        device = self.orders.device
-        rows, columns = torch.tril_indices(self.features, self.features, -1, device=device)
-        every = slice(None)
-        lower = torch.diag_embed(torch.ones_like(self.log_diagonal))
-        lower[every, rows, columns] = self.below
-        upper = torch.diag_embed(self.signs * self.log_diagonal.exp())
-        upper[every, columns, rows] = self.above
-        matrix = (lower @ upper).take_along_dim(self.orders.unsqueeze(-1), 1)
-        parts = (matrix, lower, upper, self.orders, self.log_diagonal.sum(1))
-        return [
-            MixingTransform(*step) for step in zip(*(part.unbind() for part in parts), strict=True)
-        ]
 
     @torch.no_grad()
     def _start_from(self, rows: Tensor, context: Tensor | None) -> None:

@@ -1,0 +1,163 @@
+"""Feed-forward networks, one for each transform, and their masks."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from bnaf.laws.transforms import Points
+
+
+def width_for(features: int, *, small: bool) -> int:
+    """Return the units of a hidden layer that suit a table: some for each of its columns.
+
+    Example:
+        >>> width_for(6, small=False), width_for(63, small=False), width_for(6, small=True)
+        (128, 252, 32)
+    """
+    return max(32, features) if small else min(256, max(128, 4 * features))
+
+
+def draw_layers(
+    transforms: int, sizes: Sequence[int]
+) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """Draw weights and biases of all networks, layer by layer; the last layers are zero.
+
+    Args:
+        transforms: Number of networks.
+        sizes: Inputs, units of each hidden layer, outputs.
+    """
+    weights: list[nn.Parameter] = []
+    biases: list[nn.Parameter] = []
+    for inputs, outputs in pairwise(sizes):
+        bound = 1 / math.sqrt(max(inputs, 1)) if len(weights) < len(sizes) - 2 else 0.0
+        weight = torch.empty(transforms, outputs, inputs).uniform_(-bound, bound)
+        bias = torch.empty(transforms, outputs).uniform_(-bound, bound)
+        weights.append(nn.Parameter(weight))
+        biases.append(nn.Parameter(bias))
+    return weights, biases
+
+
+@dataclass(frozen=True)
+class Network:
+    """A feed-forward network as a function of rows, with its context.
+
+    Between its layers is tanh: what it says is bounded, so that a row far out is not pushed
+    farther by each of many transforms, and Hessians exist.
+
+    Args:
+        weights: Weights of its layers, first to last.
+        biases: Their biases.
+        context: Read beside the rows.
+        skips: Whether hidden layers are added to the one before, where there is one.
+    """
+
+    weights: list[Float[Tensor, "_ _"]]
+    biases: list[Float[Tensor, " _"]]
+    context: Float[Tensor, "*batch context_features"] | None = None
+    skips: bool = False
+
+    def __call__(self, x: Points) -> Float[Tensor, "... outputs"]:
+        """Return the outputs, one row for each row and context."""
+        x = beside(x, self.context)
+        last = len(self.weights) - 1
+        for index, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            y = F.linear(x, weight, bias)
+            if index < last:
+                y = y.tanh()
+            x = x + y if self.skips and 0 < index < last else y
+        return x
+
+
+def beside(x: Points, context: Tensor | None) -> Float[Tensor, "... columns"]:
+    """Return rows with their contexts beside them."""
+    if context is None:
+        return x
+    batch = torch.broadcast_shapes(x.shape[:-1], context.shape[:-1])
+    return torch.cat([x.expand(*batch, -1), context.expand(*batch, -1)], -1)
+
+
+class MaskedNetworks(nn.Module):
+    """Networks whose outputs for a feature depend on the features before it alone.
+
+    As in :class:`bnaf.flows.made.MADE` (Germain et al., 2015). A unit of rank m reads features of
+    index below m, and units of ranks up to its own; the outputs of feature i read units of ranks
+    up to i. Contexts are read by all, and with them some units have rank 0, so that the first
+    feature feels the context too. Ranks increase along each layer, evenly.
+
+    Args:
+        features: Number of columns of a row.
+        context_features: Number of columns of a context; 0 for none.
+        start: Outputs to start from, for every feature; weights of the last layer start at zero.
+        transforms: Number of networks.
+        hidden_layers: Hidden layers of each, all of one width.
+        width: Units of each of them.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        context_features: int,
+        start: Float[Tensor, " numbers"],
+        *,
+        transforms: int,
+        hidden_layers: int,
+        width: int,
+    ) -> None:
+        super().__init__()
+        self.features = features
+        lowest = 0 if context_features else 1
+        width = width if features > lowest else 0  # else there is nothing to read
+        units = lowest + torch.arange(width) * (features - lowest) // max(width, 1)
+        columns = torch.cat(
+            [torch.arange(features) + 1, torch.zeros(context_features, dtype=torch.long)]
+        )
+        outputs = torch.arange(features).repeat_interleave(len(start))
+        ranks = [columns, *[units] * hidden_layers, outputs]
+        weights, biases = draw_layers(transforms, [len(layer) for layer in ranks])
+        with torch.no_grad():
+            biases[-1].copy_(start.repeat(features).expand_as(biases[-1]))
+        self.weights, self.biases = nn.ParameterList(weights), nn.ParameterList(biases)
+        for index, (below, above) in enumerate(pairwise(ranks)):
+            mask = (above.unsqueeze(1) >= below).to(torch.get_default_dtype())
+            self.register_buffer(f"mask_{index}", mask, persistent=False)
+
+    @property
+    def masks(self) -> list[Float[Tensor, "_ _"]]:
+        """The mask of each layer: 1 where a weight acts, 0 where it does not."""
+        return [self.get_buffer(f"mask_{index}") for index in range(len(self.weights))]
+
+    @property
+    def masked_weights(self) -> int:
+        """Number of weights that do not act."""
+        idle = [
+            len(w) * (1 - mask).sum() for w, mask in zip(self.weights, self.masks, strict=True)
+        ]
+        return int(sum(idle))
+
+    def forward(self, context: Tensor | None) -> list["MaskedNetwork"]:
+        """Return the networks as functions of rows."""
+        weights = [(w * mask).unbind() for w, mask in zip(self.weights, self.masks, strict=True)]
+        biases = [bias.unbind() for bias in self.biases]
+        return [
+            MaskedNetwork(Network(list(w), list(b), context=context, skips=True), self.features)
+            for w, b in zip(zip(*weights, strict=True), zip(*biases, strict=True), strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class MaskedNetwork:
+    """A masked network as what predicts the numbers of every feature."""
+
+    network: Network
+    features: int
+
+    def __call__(self, x: Points) -> Float[Tensor, "... features numbers"]:
+        """Return the numbers, one for each row and context."""
+        numbers: Tensor = self.network(x).unflatten(-1, (self.features, -1))
+        return numbers
