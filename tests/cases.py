@@ -1,5 +1,6 @@
 """The flows that every property test runs over; adding one here is all it takes to test it."""
 
+import inspect
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -7,10 +8,18 @@ import torch
 from torch import Tensor
 
 from bnaf import BNAF, Flow, FlowDistribution
+from bnaf.flows.ffjord import FFJORD
 from bnaf.flows.glow import Glow
 from bnaf.flows.iaf import IAF
+from bnaf.flows.made import MADE, MADEMoG
+from bnaf.flows.maf import MAF, MAFMoG
+from bnaf.flows.naf import NAF
+from bnaf.flows.nsf import NSF, CouplingNSF
 from bnaf.flows.planar import Planar
+from bnaf.flows.real_nvp import RealNVP
 from bnaf.flows.sylvester import Sylvester
+from bnaf.flows.tan import TAN
+from bnaf.flows.trade import TraDE
 from bnaf.laws.transforms import RowTransform
 
 FEATURES = 3
@@ -78,6 +87,23 @@ BASELINES: dict[str, Callable[..., Flow]] = {
         Sylvester, transforms=3, basis="triangular", context_layers=1, direction="sampling"
     ),
     "sylvester_density": _baseline(Sylvester, transforms=2, basis="triangular"),
+    "real_nvp": _baseline(RealNVP, transforms=3, width=6),
+    "made": _baseline(MADE, width=8),
+    "made_mog": _baseline(MADEMoG, components=3, hidden_layers=1, width=8),
+    "maf": _baseline(MAF, transforms=2, hidden_layers=1, width=8),
+    "maf_reversed": _baseline(MAF, transforms=3, hidden_layers=1, width=5, mixing="reverse"),
+    "maf_sampling": _baseline(
+        MAF, transforms=2, hidden_layers=1, width=5, mixing="reverse", direction="sampling"
+    ),
+    "maf_mog": _baseline(MAFMoG, transforms=1, components=2, hidden_layers=1, width=6),
+    "nsf": _baseline(NSF, transforms=2, bins=3, hidden_layers=1, width=8),
+    "nsf_coupling": _baseline(CouplingNSF, transforms=2, bins=4, hidden_layers=1, width=6),
+    "naf_ddsf": _baseline(NAF, transforms=2, units=3, hidden_layers=1, width=6),
+    "naf_dsf": _baseline(NAF, transforms=1, sigmoid_layers=1, units=4, hidden_layers=1, width=6),
+    "tan": _baseline(TAN, components=2, states=4, width=6),
+    "tan_linear": _baseline(TAN, conditioner="linear", components=2, states=4, width=6),
+    "trade": _baseline(TraDE, hidden_layers=1, width=6, heads=2, components=2),
+    "ffjord": _baseline(FFJORD, transforms=1, steps=8, width=6),
 }
 FLOWS = {**BNAF_FLOWS, **BASELINES}
 _LAWS = {name: make()() for name, make in FLOWS.items()}
@@ -102,6 +128,12 @@ def build(name: str, conditional: bool, features: int = FEATURES) -> Case:
     randomise(flow)
     context = torch.randn(CONTEXT_FEATURES, dtype=torch.float64) if conditional else None
     return Case(flow, context)
+
+
+def size_of(kind: type[Flow]) -> str:
+    """Return the name of a setting of a flow that is a size: how many transforms, or layers."""
+    settings = inspect.signature(kind).parameters
+    return "transforms" if "transforms" in settings else "hidden_layers"
 
 
 def idle_weights(flow: Flow) -> int:

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from cases import size_of
 from sklearn.base import clone
 from sklearn.covariance import EmpiricalCovariance
 from sklearn.datasets import (
@@ -31,7 +32,7 @@ from bnaf.estimators import (
 )
 from bnaf.estimators._fitting import spread_base, weighted_threshold
 from bnaf.flows.ensemble import Ensemble
-from bnaf.flows.registry import flow_name, flow_names
+from bnaf.flows.registry import flow_name, flow_named, flow_names
 from bnaf.model.standardisation import Standardisation
 from bnaf.tables.table import Table
 
@@ -139,11 +140,12 @@ def test_names_of_pandas_columns_are_kept(kind):
 @pytest.mark.parametrize("kind", ESTIMATORS)
 @pytest.mark.parametrize("flow", flow_names())
 def test_any_flow_of_the_registry(kind, flow):
-    fitted = kind(flow, settings={"transforms": 2}, training=QUICK).fit(X, Y)
+    size = size_of(flow_named(flow))
+    fitted = kind(flow, settings={size: 2}, training=QUICK).fit(X, Y)
     made = fitted.model_.flow
     made = made.flows[0] if isinstance(made, Ensemble) else made
     assert flow_name(made) == flow
-    assert made.settings["transforms"] == 2
+    assert made.settings[size] == 2
     assert np.isfinite(score(fitted)).all()
 
 

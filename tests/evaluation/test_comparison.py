@@ -9,6 +9,7 @@ from bnaf import BNAF, Model, SettingsError, TableError, TrainingSettings
 from bnaf.evaluation.classical import CLASSICAL
 from bnaf.evaluation.comparison import compare_densities
 from bnaf.evaluation.scores import Scores, score_table
+from bnaf.flows.registry import flow_names
 from bnaf.tables.table import Table
 
 QUICK = {"settings": TrainingSettings(steps=3), "progress": False}
@@ -65,6 +66,13 @@ def test_test_rows_may_be_a_table_and_are_the_same_for_all():
     assert (comparison.train_rows, comparison.test_rows) == (80, 50)
     assert names == ["bnaf", *CLASSICAL]
     assert len(comparison.entries) == 4
+
+
+def test_all_flows_are_compared_by_one_word():
+    settings = {"settings": TrainingSettings(steps=1), "progress": False}
+    comparison = compare_densities(make_table(), flows=["all"], **settings)
+    assert {entry.name for entry in comparison.entries} == {*flow_names(), *CLASSICAL}
+    assert all(math.isfinite(entry.mean) for entry in comparison.entries)
 
 
 def test_a_comparison_is_the_same_from_run_to_run():

@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from cases import DENSITY, FLOWS
+from cases import DENSITY, FLOWS, size_of
 from torch import nn
 
 from bnaf import BNAF, DtypeError, Flow, SettingsError, ShapeError, StaleLawError
@@ -79,9 +79,10 @@ def test_wrong_arguments_are_told_as_python_tells_them():
 @pytest.mark.parametrize("name", flow_names())
 @pytest.mark.parametrize("number", [np.int64, np.uint8, np.array, torch.tensor])
 def test_whatever_numpy_takes_for_a_whole_number_is_one(name, number):
-    flow = flow_named(name)(number(3), number(2), transforms=number(2))
-    assert (flow.features, flow.context_features, flow.settings["transforms"]) == (3, 2, 2)
-    assert all(type(flow.settings[key]) is int for key in ("features", "transforms"))
+    size = size_of(flow_named(name))
+    flow = flow_named(name)(number(3), number(2), **{size: number(2)})
+    assert (flow.features, flow.context_features, flow.settings[size]) == (3, 2, 2)
+    assert all(type(flow.settings[key]) is int for key in ("features", size))
     assert flow.settings == type(flow)(**flow.settings).settings
 
 

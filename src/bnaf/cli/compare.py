@@ -15,6 +15,8 @@ EXAMPLES = """Examples:
 
 bnaf compare sales.csv --flows bnaf,glow --seconds 60
 
+bnaf compare sales.csv --flows all --seconds 60
+
 bnaf compare train.csv --test test.csv --json
 """
 
@@ -27,7 +29,7 @@ def compare(
         list[str] | None,
         Option(
             metavar="NAMES",
-            help="Flows, as a,b; all by default.",
+            help="Flows, as a,b, or all; bnaf,glow,planar by default.",
             autocompletion=options.complete_flow,
         ),
     ] = None,

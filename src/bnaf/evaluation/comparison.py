@@ -20,6 +20,8 @@ from bnaf.tables.table import Table, align_tables
 from bnaf.training import TrainingSettings
 
 TEST_SHARE = 0.2
+USUAL_FLOWS = ("bnaf", "glow", "planar")
+EVERY_FLOW = "all"
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,8 @@ def compare_densities(
         table: Rows to fit.
         test: Rows to judge by: a table, or a share or number of rows set aside by the seed of
             the settings.
-        flows: Names of flows in the registry; all by default.
+        flows: Names of flows in the registry, "all" for every one; by default bnaf, glow and
+            planar.
         settings: How each flow is trained; the default recipe if not given.
         announce: Called with the name of each density before it is fitted.
         progress: Whether to show the progress of the flows.
@@ -98,7 +101,9 @@ def compare_densities(
         SettingsError: If there is no flow of some name.
     """
     settings = settings or TrainingSettings()
-    names = flow_names() if flows is None else list(dict.fromkeys(flows))
+    names = list(dict.fromkeys(USUAL_FLOWS if flows is None else flows))
+    if EVERY_FLOW in names:
+        names = flow_names()
     for name in names:
         flow_named(name)
     train, held_out = _split(table, test, settings.seed)

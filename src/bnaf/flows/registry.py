@@ -10,10 +10,21 @@ if TYPE_CHECKING:
 
 FLOWS = {
     "bnaf": "bnaf.flows.bnaf:BNAF",
+    "ffjord": "bnaf.flows.ffjord:FFJORD",
     "glow": "bnaf.flows.glow:Glow",
     "iaf": "bnaf.flows.iaf:IAF",
+    "made": "bnaf.flows.made:MADE",
+    "made-mog": "bnaf.flows.made:MADEMoG",
+    "maf": "bnaf.flows.maf:MAF",
+    "maf-mog": "bnaf.flows.maf:MAFMoG",
+    "naf-ddsf": "bnaf.flows.naf:NAF",
+    "nsf": "bnaf.flows.nsf:NSF",
+    "nsf-coupling": "bnaf.flows.nsf:CouplingNSF",
     "planar": "bnaf.flows.planar:Planar",
+    "real-nvp": "bnaf.flows.real_nvp:RealNVP",
     "sylvester": "bnaf.flows.sylvester:Sylvester",
+    "tan": "bnaf.flows.tan:TAN",
+    "trade": "bnaf.flows.trade:TraDE",
 }
 """Module and class of each flow, imported on first use."""
 COMPOSED = {"ensemble": "bnaf.flows.ensemble:Ensemble"}
