@@ -47,6 +47,8 @@ class FFJORD(Flow):
         torch.Size([3])
     """
 
+    learning_rate = 0.01
+
     def __init__(
         self,
         features: int,

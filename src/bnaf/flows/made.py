@@ -31,6 +31,8 @@ class MADE(Flow):
         torch.Size([3])
     """
 
+    learning_rate = 0.005
+
     def __init__(
         self,
         features: int,
@@ -80,6 +82,8 @@ class MADEMoG(Flow):
         >>> MADEMoG(features=3)().event_shape
         torch.Size([3])
     """
+
+    learning_rate = 0.005
 
     def __init__(
         self,

@@ -37,6 +37,7 @@ class MAF(Flow):
         torch.Size([3])
     """
 
+    learning_rate = 0.005
     order_buffers = ("mixings.orders",)
 
     def __init__(
@@ -97,6 +98,7 @@ class MAFMoG(Flow):
         torch.Size([3])
     """
 
+    learning_rate = 0.005
     order_buffers = ("flow.mixings.orders",)
 
     def __init__(

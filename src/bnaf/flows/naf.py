@@ -38,6 +38,7 @@ class NAF(Flow):
         torch.Size([3])
     """
 
+    learning_rate = 0.005
     order_buffers = ("mixings.orders",)
 
     def __init__(

@@ -43,6 +43,7 @@ class NSF(Flow):
         torch.Size([3])
     """
 
+    learning_rate = 0.005
     order_buffers = ("mixings.orders",)
 
     def __init__(
@@ -110,6 +111,7 @@ class CouplingNSF(Flow):
         torch.Size([3])
     """
 
+    learning_rate = 0.005
     order_buffers = ("couplings.mixings.orders",)
 
     def __init__(

@@ -35,6 +35,7 @@ class RealNVP(Flow):
         torch.Size([3])
     """
 
+    learning_rate = 0.005
     order_buffers = ("couplings.mixings.orders",)
 
     def __init__(

@@ -50,6 +50,7 @@ class TAN(Flow):
         torch.Size([3])
     """
 
+    learning_rate = 0.005
     order_buffers = ("mixing.orders",)
 
     def __init__(

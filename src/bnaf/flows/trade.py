@@ -42,6 +42,8 @@ class TraDE(Flow):
         torch.Size([3])
     """
 
+    learning_rate = 0.005
+
     def __init__(
         self,
         features: int,
