@@ -194,6 +194,7 @@ class ContinuousTransform(SolvedTransform):
     def _solve(self, y: Points) -> Points:
         """Return where rows came from: back along the velocity, then Newton's method."""
         tolerance = 1e-6 if y.dtype == torch.float32 else 1e-13
+        spacing = 4 * torch.finfo(y.dtype).eps
         x = y
         size = -2 / (len(self.velocities) - 1)
         for index in range(len(self.velocities) - 1, 0, -2):
@@ -201,9 +202,14 @@ class ContinuousTransform(SolvedTransform):
             x = x + _step(back, x, size, trace=False)[0]
         for _ in range(NEWTON_STEPS):
             error = self._map(x, ladj=False).rows - y
-            if (error.abs() <= tolerance * y.abs().clamp(min=1)).all():
+            close = (error.abs() <= tolerance * y.abs().clamp(min=1)).all(-1)
+            if close.all():
                 return x
-            x = x - torch.linalg.solve(self._jacobian(x), error.unsqueeze(-1)).squeeze(-1)
+            step = torch.linalg.solve(self._jacobian(x), error.unsqueeze(-1)).squeeze(-1)
+            x = torch.where(close.unsqueeze(-1), x, x - step)
+            # where the map is steep, no x that can be written comes closer
+            if (close | (step.abs() <= spacing * x.abs().clamp(min=1)).all(-1)).all():
+                return x
         raise InversionError(
             f"Rows were not inverted within {NEWTON_STEPS} steps of Newton's method; take more "
             "steps along the velocity, or use float64."

@@ -29,7 +29,7 @@ class Curve(ABC):
 
     @abstractmethod
     def start(self) -> Float[Tensor, " numbers"]:
-        """Return numbers that make it the identity, or nearly."""
+        """Return numbers to start from, which make it nearly a straight line."""
 
     @abstractmethod
     def map(self, x: Elements, numbers: Numbers) -> tuple[Elements, Elements]:

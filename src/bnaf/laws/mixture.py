@@ -1,7 +1,5 @@
 """Mixtures of normal laws as curves."""
 
-import math
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -59,6 +57,6 @@ class MixtureCurve(Curve):
         log_below = (log_weights + log_ndtr(units)).logsumexp(-1)
         log_above = (log_weights + log_ndtr(-units)).logsumexp(-1)
         low = log_below < log_above
-        distance = ndtri_exp(torch.where(low, log_below, log_above).clamp(max=-math.log(2)))
+        distance = ndtri_exp(torch.where(low, log_below, log_above))
         y = torch.where(low, distance, -distance)
         return y, log_density + 0.5 * y.square() + LOG_ROOT_TWO_PI

@@ -66,7 +66,7 @@ def ndtri_exp(log_p: Elements) -> Elements:
 
     Example:
         >>> ndtri_exp(torch.tensor([-1000.0]))
-        tensor([-44.6132])
+        tensor([-44.6157])
     """
     value: Tensor = _NdtriExp.apply(log_p)  # type: ignore[no-untyped-call]
     return value
