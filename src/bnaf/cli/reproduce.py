@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from bnaf._checks import one_of
 from bnaf.cli import options
 from bnaf.cli.messages import say
 
@@ -111,6 +110,7 @@ def reproduce(
 
     What is finished is not run again, and what was cut short goes on where it stood.
     """
+    from bnaf._checks import one_of
     from bnaf.cli.reproduce_vae import run_vae
     from bnaf.cli.screen import show_json, show_lines, show_table
     from bnaf.studies.density.reproduction import reproduce_density, write_picture
