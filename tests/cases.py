@@ -91,19 +91,17 @@ BASELINES: dict[str, Callable[..., Flow]] = {
     "made": _baseline(MADE, width=8),
     "made_mog": _baseline(MADEMoG, components=3, hidden_layers=1, width=8),
     "maf": _baseline(MAF, transforms=2, hidden_layers=1, width=8),
-    "maf_reversed": _baseline(MAF, transforms=3, hidden_layers=1, width=5, mixing="reverse"),
     "maf_sampling": _baseline(
         MAF, transforms=2, hidden_layers=1, width=5, mixing="reverse", direction="sampling"
     ),
     "maf_mog": _baseline(MAFMoG, transforms=1, components=2, hidden_layers=1, width=6),
     "nsf": _baseline(NSF, transforms=2, bins=3, hidden_layers=1, width=8),
     "nsf_coupling": _baseline(CouplingNSF, transforms=2, bins=4, hidden_layers=1, width=6),
-    "naf_ddsf": _baseline(NAF, transforms=2, units=3, hidden_layers=1, width=6),
-    "naf_dsf": _baseline(NAF, transforms=1, sigmoid_layers=1, units=4, hidden_layers=1, width=6),
+    "naf_ddsf": _baseline(NAF, transforms=2, units=2, hidden_layers=1, width=6),
     "tan": _baseline(TAN, components=2, states=4, width=6),
     "tan_linear": _baseline(TAN, conditioner="linear", components=2, states=4, width=6),
     "trade": _baseline(TraDE, hidden_layers=1, width=6, heads=2, components=2),
-    "ffjord": _baseline(FFJORD, transforms=1, steps=8, width=6),
+    "ffjord": _baseline(FFJORD, transforms=1, steps=8, width=4),
 }
 FLOWS = {**BNAF_FLOWS, **BASELINES}
 _LAWS = {name: make()() for name, make in FLOWS.items()}

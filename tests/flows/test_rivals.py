@@ -75,7 +75,7 @@ def test_steps_along_a_velocity_converge_with_fourth_order():
     x = torch.randn(20, FEATURES, dtype=torch.float64)
 
     def log_prob(steps):
-        flow = FFJORD(FEATURES, steps=steps, width=6).double()
+        flow = FFJORD(FEATURES, steps=steps, width=4).double()
         flow.load_state_dict(state)
         return flow().log_prob(x).detach()
 
@@ -92,9 +92,13 @@ def test_rivals_count_the_weights_that_act():
     assert two == 2 * one
 
 
-@pytest.mark.parametrize("kind", [MADE, MADEMoG, MAF, NSF, NAF, TAN, TraDE])
-def test_one_feature_without_context_needs_no_network(kind):
-    law = kind(1)()
+@pytest.mark.parametrize(
+    "flow",
+    [MADE(1), MADEMoG(1), MAF(1), MAF(1, mixing="reverse"), NSF(1), NAF(1, sigmoid_layers=1)],
+    ids=["made", "made_mog", "maf", "maf_reversed", "nsf", "naf_dsf"],
+)
+def test_one_feature_without_context_needs_no_network(flow):
+    law = flow()
     x = torch.linspace(-3, 3, 5).unsqueeze(1)
     torch.testing.assert_close(law.transform.inv(law.transform(x)), x, rtol=1e-4, atol=1e-4)
 
