@@ -146,7 +146,7 @@ def test_any_flow_of_the_registry(kind, flow):
     made = made.flows[0] if isinstance(made, Ensemble) else made
     assert flow_name(made) == flow
     assert made.settings[size] == 2
-    assert np.isfinite(score(fitted)).all()
+    assert np.isfinite(score(fitted, X[:1])).all()  # means of slow flows take their time
 
 
 def test_pipelines_searches_and_cross_validation():
