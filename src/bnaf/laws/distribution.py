@@ -52,6 +52,9 @@ class FlowDistribution(Distribution):
         self._watched = [(weight, changes(weight)) for weight in watched]
         super().__init__(torch.Size(batch_shape), base.event_shape, validate_args=False)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_watched": []}  # the weights of a copy are its own
+
     @property
     def features(self) -> int:
         """Number of columns of a row."""
