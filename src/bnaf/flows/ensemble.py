@@ -63,6 +63,7 @@ class MixtureTransform(RowTransform):
         ends = torch.stack([member.invert(y).rows for member in self.members])
         low, high, x = ends.amin(0), ends.amax(0), ends.mean(0)
         previous = torch.full_like(x, torch.inf)
+        tolerance = 1e-6 if x.dtype == torch.float32 else 1e-13
         for _ in range(MOST_STEPS):
             z, log_det, _ = self._map(x, ladj=True)
             error = z - y
@@ -71,7 +72,8 @@ class MixtureTransform(RowTransform):
             good = (newton >= low) & (newton <= high) & (error.abs() <= previous / 2)
             step = torch.where(good, newton, low + (high - low) / 2) - x
             previous, x = error.abs(), x + step
-            if (step.abs() <= torch.finfo(x.dtype).eps * x.abs().clamp(min=1)).all():
+            near = previous <= tolerance * y.abs().clamp(min=1)
+            if (near | (step.abs() <= torch.finfo(x.dtype).eps * x.abs())).all():
                 break
         return x
 
