@@ -121,13 +121,22 @@ class Contexts(NamedTuple):
             columns.split([features * i for i, _ in pairs], 1),
             strict=True,
         )
+        slope: Tensor | None = None  # of the first layer's outputs, which no average multiplies
         for (in_block, out_block), matrix, average, row, column in pieces:
             full = matrix.view(transforms, features * out_block, features * in_block)
             scaled[0].append((row.unsqueeze(2) * full * column.unsqueeze(1)).flatten(1))
             small = average.view(transforms, features, out_block, in_block)
             row = row.view(transforms, features, out_block, 1)
             column = column.view(transforms, features, 1, in_block)
-            scaled[1].append((row * small * column).flatten(1))
+            if slope is None:
+                slope = row * column
+            else:
+                small = row * small * column
+                if len(scaled[1]) == 1:
+                    small = small * slope.mT
+            scaled[1].append(small.flatten(1))
+        if len(pairs) == 1 and slope is not None:
+            log_slope = log_slope + slope.view_as(log_slope).log()
         return StackWeights(torch.cat(scaled[0], 1), biases, torch.cat(scaled[1], 1), log_slope)
 
 
