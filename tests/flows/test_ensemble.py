@@ -28,14 +28,14 @@ def context():
 
 def test_the_density_is_the_mean_of_those_of_its_members(ensemble, context):
     x = 2 * torch.randn(40, 1, dtype=torch.float64)
-    each = torch.stack([flow(context).log_prob(x) for flow in ensemble.flows])
+    each = torch.stack([flow(context).log_prob(x) for flow in ensemble.parts])
     expected = each.logsumexp(0) - math.log(3)
     torch.testing.assert_close(ensemble(context).log_prob(x), expected)
 
 
 def test_noise_is_the_normal_score_of_the_mean_probability(ensemble, context):
     x = torch.randn(40, 1, dtype=torch.float64)
-    each = torch.stack([flow(context).base_noise(x) for flow in ensemble.flows])
+    each = torch.stack([flow(context).base_noise(x) for flow in ensemble.parts])
     expected = torch.special.ndtri(normal_cdf(each).mean(0))
     torch.testing.assert_close(ensemble(context).base_noise(x), expected)
 
@@ -75,10 +75,10 @@ def test_a_row_trains_all_members_but_that_of_its_fold(ensemble, context):
         loss = ensemble.losses(x[fold == 1], context[fold == 1], fold[fold == 1]).sum()
         ensemble.zero_grad()
         loss.backward()
-        reached = [flow.networks.weight.grad is not None for flow in ensemble.flows]
+        reached = [flow.networks.weight.grad is not None for flow in ensemble.parts]
         moved = [
             got and bool(flow.networks.weight.grad.abs().sum() > 0)
-            for got, flow in zip(reached, ensemble.flows, strict=True)
+            for got, flow in zip(reached, ensemble.parts, strict=True)
         ]
         assert moved == ([True, False, True] if training else [False, True, False])
 

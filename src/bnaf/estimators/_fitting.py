@@ -14,6 +14,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import Tensor
 
 from bnaf.errors import SettingsError
+from bnaf.flows.flow import Flow
 from bnaf.laws.transforms import reached
 from bnaf.model.model import Model
 from bnaf.tables.table import Table
@@ -180,6 +181,7 @@ def summarise(
     given: Float64[np.ndarray, "rows columns"],
     base: Float64[Tensor, "points features"],
     reduce: Callable[[np.ndarray], np.ndarray],
+    flow: Flow | None = None,
 ) -> np.ndarray:
     """Return something of the law of each row, from the same base points for all of them.
 
@@ -188,12 +190,13 @@ def summarise(
         given: What to condition on.
         base: Points of the base that stand for a law.
         reduce: What to make of values of shape (points, rows, columns): one entry per row.
+        flow: Part of the model's flow whose law is meant; all of it by default.
 
     Raises:
         InversionError: If the flow is not onto, and a point has no pre-image.
     """
     z = base.unsqueeze(1)  # (points, 1, features)
-    flow = copy.deepcopy(model.flow).to(torch.float64).eval()
+    flow = copy.deepcopy(flow or model.flow).to(torch.float64).eval()
     context = model.given_standardisation.apply(torch.from_numpy(np.array(given)))
     parts = []
     with torch.no_grad():

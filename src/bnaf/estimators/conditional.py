@@ -238,10 +238,13 @@ class ConditionalFlowDensity(RegressorMixin, BaseEstimator):
         def reduce(values: np.ndarray) -> np.ndarray:
             mean = np.tensordot(weights, values, 1)
             variance = np.tensordot(weights, (values - mean) ** 2, 1)
-            return np.stack([mean, np.sqrt(variance)], 1)
+            return np.stack([mean, variance], 1)
 
-        found = summarise(self.model_, given, z, reduce)
-        return self._like_y(found[:, 0]), self._like_y(found[:, 1])
+        parts = [summarise(self.model_, given, z, reduce, flow) for flow in self.model_.flow.parts]
+        means, variances = np.stack(parts).swapaxes(0, 2).swapaxes(1, 2)
+        mean = means.mean(0)
+        variance = (variances + (means - mean) ** 2).mean(0)
+        return self._like_y(mean), self._like_y(np.sqrt(variance))
 
     def _expect_one(self, name: str) -> None:
         check_is_fitted(self)

@@ -71,10 +71,10 @@ class MixtureTransform(RowTransform):
             newton = x - error * (-log_det).exp().unsqueeze(-1)
             good = (newton >= low) & (newton <= high) & (error.abs() <= previous / 2)
             step = torch.where(good, newton, low + (high - low) / 2) - x
-            previous, x = error.abs(), x + step
-            near = previous <= tolerance * y.abs().clamp(min=1)
+            near = error.abs() <= tolerance * y.abs().clamp(min=1)
             if (near | (step.abs() <= torch.finfo(x.dtype).eps * x.abs())).all():
                 break
+            previous, x = error.abs(), torch.where(near, x, x + step)
         return x
 
 
@@ -123,24 +123,24 @@ class Ensemble(Flow):
         )
 
     @property
-    def flows(self) -> list[Flow]:
+    def parts(self) -> list[Flow]:
         """The members."""
         return [member for member in self.members if isinstance(member, Flow)]
 
     def start_smoothly(self) -> None:
         """Start every member as a smooth density."""
-        for flow in self.flows:
+        for flow in self.parts:
             flow.start_smoothly()
 
     def see_contexts(self, context: Tensor) -> None:
         """Show the contexts of a table to every member."""
-        for flow in self.flows:
+        for flow in self.parts:
             flow.see_contexts(context)
 
     def make_transform(
         self, context: Float[Tensor, "*batch context_features"] | None
     ) -> MixtureTransform:
-        return MixtureTransform([flow.make_transform(context) for flow in self.flows])
+        return MixtureTransform([flow.make_transform(context) for flow in self.parts])
 
     def losses(
         self, rows: Tensor, context: Tensor | None = None, fold: Tensor | None = None
@@ -153,8 +153,8 @@ class Ensemble(Flow):
         if fold is None and not self.training:
             return super().losses(rows, context)
         total = rows.new_zeros(len(rows))
-        count = len(self.flows)
-        for index, flow in enumerate(self.flows):
+        count = len(self.parts)
+        for index, flow in enumerate(self.parts):
             if fold is None:
                 total = total + flow.losses(rows, context) / count
                 continue

@@ -131,6 +131,11 @@ class Flow(nn.Module, ABC):
         """Return parameters that want another rate: by a name, the share of the rate and which."""
         return {}
 
+    @property
+    def parts(self) -> "list[Flow]":
+        """Flows whose densities average to that of this one: itself alone, but for ensembles."""
+        return [self]
+
     def losses(
         self, rows: Tensor, context: Tensor | None = None, fold: Tensor | None = None
     ) -> Float[Tensor, " rows"]:

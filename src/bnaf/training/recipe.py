@@ -10,7 +10,7 @@ from bnaf.training.settings import TrainingSettings
 SMALL_TABLE = 1_000  # rows up to which a table is small: every step takes them all
 VALID_SHARE = 0.1  # of the rows of a table that is not
 BATCH = 512
-FEW_ROWS, SMALL_BATCH, MEMBERS = 10_000, 256, 5  # of conditional fits
+FEW_ROWS, FEW_STEPS, SMALL_BATCH, MEMBERS = 10_000, 600, 256, 5  # of conditional fits
 SMALL_STEPS = 300  # of runs whose steps take all rows
 PULL, PULLED_ROWS = 1.0, 5_000  # strength of the prior of the weights, and rows up to which it is
 SCOTT_SHARE = 0.25  # deviation of the noise of a small table, in units of Scott's bandwidth
@@ -105,7 +105,7 @@ def resolve(
             noise = SCOTT_SHARE * table.worth ** (-1 / (table.columns + 4))
         settings = replace(settings, noise=noise)
     if settings.epochs is None and settings.steps is None and settings.seconds is None:
-        settings = replace(settings, steps=choose_steps(rows, size))
+        settings = replace(settings, steps=choose_steps(rows, size, table.given))
     if settings.evaluate_every is None and (table.rows is not None or table.batches is not None):
         interval = choose_interval(settings.schedule, batches, size, table.valid_rows)
         settings = replace(settings, evaluate_every=interval)
@@ -130,11 +130,12 @@ def choose_members(rows: int | None, columns: int, given: int) -> int:
     return MEMBERS if given and columns == 1 and few else 1
 
 
-def choose_steps(rows: int, batch: int) -> int:
+def choose_steps(rows: int, batch: int, given: int = 0) -> int:
     """Return a number of steps for a run without budget."""
     if rows <= batch:
         return SMALL_STEPS
-    return min(MOST_STEPS, max(LEAST_STEPS, EPOCHS * math.ceil(rows / batch)))
+    least = FEW_STEPS if given and rows <= FEW_ROWS else LEAST_STEPS
+    return min(MOST_STEPS, max(least, EPOCHS * math.ceil(rows / batch)))
 
 
 def choose_interval(schedule: str, batches: int, batch: int, valid_rows: int | None) -> int:
