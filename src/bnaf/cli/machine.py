@@ -12,9 +12,8 @@ WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 def share_cores(environment: MutableMapping[str, str] = os.environ, loads: Path = LOADS) -> None:
     """Let threads that wait for others sleep rather than spin, where cores are taken.
 
-    A thread that spins on a core that somebody else needs holds up all of them: beside a busy loop
-    a fit that waits passively is more than twice as fast, and on an idle machine a fifth slower.
-    What the user has said stays.
+    A thread that spins on a core that somebody else needs holds up all of them; on an idle machine
+    one that sleeps wakes up late. What the user has said stays.
 
     Args:
         environment: Variables that the threads will be started by.
