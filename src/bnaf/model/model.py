@@ -1,7 +1,6 @@
 """A flow with the columns and the units of its table."""
 
 import copy
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,29 +10,24 @@ from jaxtyping import Float64
 from torch import Generator, Tensor
 
 from bnaf._checks import whole
-from bnaf._random import private_draws, without_draws
+from bnaf._random import private_draws
 from bnaf.errors import (
     Argument,
     DtypeError,
     SettingsError,
     ShapeError,
-    TableWarning,
     TrainingError,
 )
-from bnaf.flows.ensemble import Ensemble
 from bnaf.flows.flow import Flow
 from bnaf.flows.registry import flow_named
 from bnaf.laws.distribution import FlowDistribution
 from bnaf.model._chunks import CHUNK_ROWS, common_batch, measure_rows
 from bnaf.model._data import FitData
+from bnaf.model._making import make_flow, warn_of_secrets
 from bnaf.model.standardisation import Standardisation
 from bnaf.tables.names import check_names
 from bnaf.tables.table import Table, check_types
 from bnaf.training import TrainingRecord, TrainingSettings, fit, resolve
-
-BYTES_PER_WEIGHT = 50  # of a flow while it trains: gradients, moments, averages and matrices
-WORTH_TELLING = 1.0  # gigabytes
-GIVEN_AWAY = 2  # rows that mean and deviation determine
 
 
 class Model:
@@ -160,9 +154,9 @@ class Model:
         data = FitData.read(table, columns, given, valid, test, weights, settings.seed, members)
         kind = flow_named(flow)
         settings = resolve(settings, data.facts, kind)
-        _warn_of_secrets(data.facts.rows)
+        warn_of_secrets(data.facts.rows)
         with private_draws(settings.seed):
-            untrained = _make_flow(flow, data, flow_settings or {}).to(dtype)
+            untrained = make_flow(flow, data, flow_settings or {}).to(dtype)
         try:
             record = fit(
                 untrained,
@@ -381,57 +375,6 @@ class Model:
     def __repr__(self) -> str:
         given = f", given_columns={self.given_columns}" if self.given_columns else ""
         return f"Model({type(self.flow).__name__}, columns={self.columns}{given})"
-
-
-def _make_flow(name: str, data: FitData, flow_settings: Mapping[str, Any]) -> Flow:
-    """Return the flow that suits a table, as it starts."""
-    kind, columns, given = flow_named(name), len(data.columns), len(data.given)
-    sizes = kind.sizes_for(columns, small=data.facts.small)
-    if given:
-        sizes |= kind.context_sizes_for(given, data.facts.rows)
-    sizes |= flow_settings
-    _warn_of_cost(kind, columns, {"context_features": given} | sizes, data.members)
-    if data.members > 1:
-        flow: Flow = Ensemble(columns, given, flow=name, members=data.members, settings=sizes)
-    else:
-        flow = kind(columns, **{"context_features": given} | sizes)
-    if data.facts.white or given:
-        flow.start_smoothly()
-    contexts = data.contexts if given else None
-    if contexts is not None:
-        flow.see_contexts(contexts)
-    return flow
-
-
-def _warn_of_cost(kind: type[Flow], columns: int, sizes: Mapping[str, Any], members: int) -> None:
-    """Warn before much memory is taken, of a table so wide that its flow needs it."""
-    with torch.device("meta"), without_draws():
-        weights = sum(part.numel() for part in kind(columns, **sizes).parameters())
-    weights *= members
-    gigabytes = BYTES_PER_WEIGHT * weights / 1e9
-    if gigabytes > WORTH_TELLING:
-        warnings.warn(
-            TableWarning(
-                f"{columns:,} columns make a flow of {weights:,} weights, which takes about "
-                f"{gigabytes:.1f} GB of memory to train. If that is too much, model fewer with ",
-                Argument("columns"),
-                ".",
-            ),
-            stacklevel=4,
-        )
-
-
-def _warn_of_secrets(rows: int | None) -> None:
-    """Warn of rows so few that the moments of a model give them away."""
-    if rows is not None and rows <= GIVEN_AWAY:
-        warnings.warn(
-            TableWarning(
-                f"The fit has {rows} row{'s' * (rows > 1)}, which the means and deviations in its "
-                "model give away exactly. Expected many more rows; share the model only with "
-                "those who may see them."
-            ),
-            stacklevel=3,
-        )
 
 
 def _device(holder: object) -> torch.device:

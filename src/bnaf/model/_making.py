@@ -1,0 +1,69 @@
+"""From the rows of a table to the flow that is fitted to them, as it starts."""
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from bnaf._random import without_draws
+from bnaf.errors import Argument, TableWarning
+from bnaf.flows.ensemble import Ensemble
+from bnaf.flows.flow import Flow
+from bnaf.flows.registry import flow_named
+from bnaf.model._data import FitData
+
+BYTES_PER_WEIGHT = 50  # of a flow while it trains: gradients, moments, averages and matrices
+WORTH_TELLING = 1.0  # gigabytes
+GIVEN_AWAY = 2  # rows that mean and deviation determine
+
+
+def make_flow(name: str, data: FitData, flow_settings: Mapping[str, Any]) -> Flow:
+    """Return the flow that suits a table, as it starts."""
+    kind, columns, given = flow_named(name), len(data.columns), len(data.given)
+    sizes = kind.sizes_for(columns, small=data.facts.small)
+    if given:
+        sizes |= kind.context_sizes_for(given, data.facts.rows)
+    sizes |= flow_settings
+    _warn_of_cost(kind, columns, {"context_features": given} | sizes, data.members)
+    if data.members > 1:
+        flow: Flow = Ensemble(columns, given, flow=name, members=data.members, settings=sizes)
+    else:
+        flow = kind(columns, **{"context_features": given} | sizes)
+    if data.facts.white or given:
+        flow.start_smoothly()
+    contexts = data.contexts if given else None
+    if contexts is not None:
+        flow.see_contexts(contexts)
+    return flow
+
+
+def _warn_of_cost(kind: type[Flow], columns: int, sizes: Mapping[str, Any], members: int) -> None:
+    """Warn before much memory is taken, of a table so wide that its flow needs it."""
+    with torch.device("meta"), without_draws():
+        weights = sum(part.numel() for part in kind(columns, **sizes).parameters())
+    weights *= members
+    gigabytes = BYTES_PER_WEIGHT * weights / 1e9
+    if gigabytes > WORTH_TELLING:
+        warnings.warn(
+            TableWarning(
+                f"{columns:,} columns make a flow of {weights:,} weights, which takes about "
+                f"{gigabytes:.1f} GB of memory to train. If that is too much, model fewer with ",
+                Argument("columns"),
+                ".",
+            ),
+            stacklevel=4,
+        )
+
+
+def warn_of_secrets(rows: int | None) -> None:
+    """Warn of rows so few that the moments of a model give them away."""
+    if rows is not None and rows <= GIVEN_AWAY:
+        warnings.warn(
+            TableWarning(
+                f"The fit has {rows} row{'s' * (rows > 1)}, which the means and deviations in its "
+                "model give away exactly. Expected many more rows; share the model only with "
+                "those who may see them."
+            ),
+            stacklevel=3,
+        )
