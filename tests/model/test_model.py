@@ -158,9 +158,9 @@ def test_given_columns_are_standardised_and_have_no_jacobian(conditional_model):
             r"2 columns \(a, b\).*\(3, 5\)",
         ),
         (
-            lambda one, _: one._values(np.zeros((3, 2)), ("a", "b"), "rows"),
+            lambda one, _: one.log_prob(np.zeros((3, 2), dtype=complex)),
             DtypeError,
-            r"a table or a tensor.*ndarray",
+            r"a table or a tensor.*complex128",
         ),
         (
             lambda one, _: one.log_prob(torch.zeros(3, 2), torch.zeros(3, 1)),

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float64
 from torch import Generator, Tensor
@@ -13,7 +14,6 @@ from bnaf._checks import whole
 from bnaf._random import private_draws
 from bnaf.errors import (
     Argument,
-    DtypeError,
     SettingsError,
     ShapeError,
     TrainingError,
@@ -21,12 +21,12 @@ from bnaf.errors import (
 from bnaf.flows.flow import Flow
 from bnaf.flows.registry import flow_named
 from bnaf.laws.distribution import FlowDistribution
-from bnaf.model._chunks import CHUNK_ROWS, common_batch, measure_rows
+from bnaf.model._chunks import CHUNK_ROWS, measure_rows
 from bnaf.model._data import FitData
 from bnaf.model._making import make_flow, warn_of_secrets
+from bnaf.model.encoding import NumberEncoding
 from bnaf.model.standardisation import Standardisation
-from bnaf.tables.names import check_names
-from bnaf.tables.table import Table, check_types
+from bnaf.tables.table import Table
 from bnaf.training import TrainingRecord, TrainingSettings, fit, resolve
 
 
@@ -77,16 +77,13 @@ class Model:
     ) -> None:
         features, given = flow.features, flow.context_features
         self.flow = flow
-        self.columns = _names("columns", columns, features, "x")
-        self.standardisation = _scales("standardisation", standardisation, features)
-        self.types = tuple(types) if types is not None else ("float64",) * features
-        _agree("types", len(self.types), features)
-        check_types(self.types)
-        self.given_columns = _names("given_columns", given_columns, given, "c")
-        self.given_standardisation = _scales("given_standardisation", given_standardisation, given)
-        if self.standardisation.slopes is not None:
-            _agree("slopes of standardisation", self.standardisation.slopes.shape[1], given)
-        check_names([*self.columns, *self.given_columns])
+        self.encoding = NumberEncoding(
+            _names("columns", columns, features, "x"),
+            _names("given_columns", given_columns, given, "c"),
+            standardisation or Standardisation.identity(features),
+            given_standardisation or Standardisation.identity(given),
+            types if types is not None else ("float64",) * features,
+        )
         self.record: dict[str, Any] = dict(record or {})
 
     @classmethod
@@ -190,6 +187,31 @@ class Model:
         )
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns that are modelled."""
+        return self.encoding.columns
+
+    @property
+    def given_columns(self) -> tuple[str, ...]:
+        """Names of the columns that are conditioned on."""
+        return self.encoding.given_columns
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """Element types of the modelled columns in the table, by NumPy's names."""
+        return self.encoding.types
+
+    @property
+    def standardisation(self) -> Standardisation:
+        """Location and scale of each modelled column."""
+        return self.encoding.standardisation
+
+    @property
+    def given_standardisation(self) -> Standardisation:
+        """Location and scale of each given column."""
+        return self.encoding.given_standardisation
+
+    @property
     def features(self) -> int:
         """Number of columns that are modelled."""
         return len(self.columns)
@@ -206,28 +228,25 @@ class Model:
         self.flow.to(device=device, dtype=dtype)
         return self
 
-    def log_prob(
-        self, rows: Tensor | Table, given: Tensor | Table | None = None
-    ) -> Float64[Tensor, "*batch"]:
+    def log_prob(self, rows: Any, given: Any = None) -> Float64[Tensor, "*batch"]:
         """Return the log-density of each row, in nats and in the units of the table.
 
         Gradients reach rows and given columns, not the weights.
 
         Args:
-            rows: Rows in the units of the table. Of a table, columns are taken by name.
-            given: Given columns, one row per row or one for all; of a table ``rows`` they are
+            rows: Rows in the units of the table: a table, or anything that :func:`bnaf.read_table`
+                reads, by the names of its columns; or a tensor or an array, by their order.
+            given: Given columns, one row per row or one for all; where rows have names they are
                 taken from there by default.
 
         Raises:
             ShapeError: If the number of columns is wrong, or given ones are missing or not wanted.
             TableError: If a table lacks a column.
         """
-        scores = self._measure(rows, given, FlowDistribution.log_prob)
-        return scores + self.standardisation.log_det
+        scores, shift = self._measure(rows, given, FlowDistribution.log_prob)
+        return scores + shift
 
-    def base_noise(
-        self, rows: Tensor | Table, given: Tensor | Table | None = None
-    ) -> Float64[Tensor, "*batch features"]:
+    def base_noise(self, rows: Any, given: Any = None) -> Float64[Tensor, "*batch features"]:
         """Return the base noise z that the flow maps each row to.
 
         Where the model is right, its entries are independent and standard normal. Rows out of the
@@ -241,12 +260,12 @@ class Model:
             ShapeError: If the number of columns is wrong, or given ones are missing or not wanted.
             TableError: If a table lacks a column.
         """
-        return self._measure(rows, given, FlowDistribution.base_noise)
+        return self._measure(rows, given, FlowDistribution.base_noise)[0]
 
     def sample(
         self,
         count: int,
-        given: Tensor | Table | None = None,
+        given: Any = None,
         *,
         seed: int | None = None,
         generator: Generator | None = None,
@@ -278,13 +297,13 @@ class Model:
             law = flow(context)
             size = max(1, CHUNK_ROWS // max(1, law.batch_shape.numel()))
             sizes = [min(size, count - start) for start in range(0, count, size)] or [0]
-            parts = [law.sample((part,), outside=outside) for part in sizes]
-        return self.standardisation.invert(torch.cat(parts), context).to(self.device)
+            parts = [self.encoding.draw(law, part, context, outside=outside) for part in sizes]
+        return torch.cat(parts).to(self.device)
 
     def sample_table(
         self,
         count: int,
-        given: Tensor | Table | None = None,
+        given: Any = None,
         *,
         seed: int | None = None,
         generator: Generator | None = None,
@@ -309,31 +328,32 @@ class Model:
                 f"sample_table expects one row of given columns, got {tuple(rows.shape[1:-1])}; "
                 "use sample, which returns a tensor."
             )
-        return Table(rows.reshape(count, self.features), self.columns, self.types)
+        return self.encoding.table(rows.reshape(count, self.features))
 
     def _measure(
         self,
-        rows: Tensor | Table,
-        given: Tensor | Table | None,
+        rows: Any,
+        given: Any,
         measure: Callable[[FlowDistribution, Tensor], Tensor],
-    ) -> Tensor:
-        """Return what is measured of rows under the law of their given columns."""
-        if given is None and self.given_columns and isinstance(rows, Table):
-            given = rows.select(self.given_columns)
+    ) -> tuple[Tensor, Tensor | float]:
+        """Return what is measured of rows under the law of their given columns, and the shift."""
+        if given is None and self.given_columns and not isinstance(rows, Tensor | np.ndarray):
+            given = rows
         flow = self._precise()
-        x = self._values(rows, self.columns, "rows")
-        context = self._context(given)
+        x, context = self._beside(self.encoding.codes(rows, "rows")), self._context(given)
         differentiable = x.requires_grad or (context is not None and context.requires_grad)
         with torch.set_grad_enabled(differentiable and torch.is_grad_enabled()):
-            found = measure_rows(flow, self._standardise(x, context), context, measure)
-            return found.to(_device(rows))
+            encoded = self.encoding.encode(x, context)
+            found = measure_rows(flow, encoded.rows, context, measure)
+            return found.to(_device(rows)), encoded.shift
 
     def _precise(self) -> Flow:
         """Return the flow in float64; a copy, so that its own type and mode stay."""
-        device = torch.device("cpu") if self.device.type == "mps" else self.device
-        return copy.deepcopy(self.flow).to(device, torch.float64).eval().requires_grad_(False)
+        flow = copy.deepcopy(self.flow).to(self._exact_device, torch.float64)
+        return flow.eval().requires_grad_(False)
 
-    def _context(self, given: Tensor | Table | None) -> Tensor | None:
+    def _context(self, given: Any) -> Tensor | None:
+        """Return given columns as the flow sees them."""
         if given is None:
             if self.given_columns:
                 raise ShapeError(
@@ -345,32 +365,17 @@ class Model:
             return None
         if not self.given_columns:
             raise ShapeError("This model has no given columns; leave out ", Argument("given"), ".")
-        values = self._values(given, self.given_columns, "given")
-        return self.given_standardisation.apply(values)
+        return self.encoding.contexts(self._beside(self.encoding.codes(given, "given")))
 
-    def _standardise(self, x: Tensor, context: Tensor | None) -> Tensor:
-        """Return rows as the flow sees them."""
-        if context is not None:
-            common_batch(x, context)
-        return self.standardisation.apply(x, context)
+    @property
+    def _exact_device(self) -> torch.device:
+        """Where float64 is computed: beside the flow, where that is possible."""
+        return torch.device("cpu") if self.device.type == "mps" else self.device
 
-    def _values(self, rows: object, columns: tuple[str, ...], name: str) -> Tensor:
-        """Return values of named columns in float64, beside the flow."""
-        if isinstance(rows, Table):
-            rows = rows.select(columns).rows
-        if not isinstance(rows, Tensor) or rows.is_complex():
-            raise DtypeError(
-                f"{name} must be a table or a tensor of real numbers, got "
-                f"{type(rows).__name__}; convert it with torch.as_tensor(...)."
-            )
-        if rows.dim() == 0 or rows.shape[-1] != len(columns):
-            raise ShapeError(
-                f"The model expects {len(columns)} columns ({', '.join(columns[:8])}) in the last "
-                f"dimension of {name}, got shape {tuple(rows.shape)}."
-            )
-        if self.device.type == "mps":
-            return rows.cpu().to(torch.float64)
-        return rows.to(self.device, torch.float64)
+    def _beside(self, values: Tensor) -> Tensor:
+        if values.device.type == "mps":  # which has no float64
+            values = values.cpu()
+        return values.to(self._exact_device, torch.float64)
 
     def __repr__(self) -> str:
         given = f", given_columns={self.given_columns}" if self.given_columns else ""
@@ -390,18 +395,8 @@ def _names(
 ) -> tuple[str, ...]:
     if names is None:
         return tuple(f"{letter}{index}" for index in range(features))
-    _agree(setting, len(names), features)
-    return tuple(names)
-
-
-def _scales(setting: str, scales: Standardisation | None, features: int) -> Standardisation:
-    scales = Standardisation.identity(features) if scales is None else scales
-    _agree(setting, scales.features, features)
-    return scales
-
-
-def _agree(setting: str, got: int, expected: int) -> None:
-    if got != expected:
+    if len(names) != features:
         raise SettingsError(
-            f"{setting} must have one entry per column of the flow ({expected}), got {got}."
+            f"{setting} must have one entry per column of the flow ({features}), got {len(names)}."
         )
+    return tuple(names)
