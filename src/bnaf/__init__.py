@@ -21,6 +21,7 @@ from bnaf.errors import (
 if TYPE_CHECKING:
     from bnaf.flows.bnaf import BNAF
     from bnaf.flows.flow import Flow, MissingMass
+    from bnaf.flows.transformed import TransformFlow
     from bnaf.laws.distribution import FlowDistribution
     from bnaf.model.files import load, save
     from bnaf.model.model import Model
@@ -48,6 +49,7 @@ __all__ = [
     "TrainingError",
     "TrainingRecord",
     "TrainingSettings",
+    "TransformFlow",
     "fit",
     "load",
     "read_table",
@@ -62,6 +64,7 @@ _ON_FIRST_USE = {
     "Model": "bnaf.model.model",
     "TrainingRecord": "bnaf.training",
     "TrainingSettings": "bnaf.training",
+    "TransformFlow": "bnaf.flows.transformed",
     "fit": "bnaf.training",
     "load": "bnaf.model.files",
     "read_table": "bnaf.tables.reading",

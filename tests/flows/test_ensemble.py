@@ -94,7 +94,7 @@ def test_ensembles_come_back_from_files(ensemble, context, tmp_path):
     ("settings", "message"),
     [
         ({"features": 2}, "one column, got features=2"),
-        ({"flow": "ensemble"}, "no ensemble itself"),
+        ({"flow": "ensemble"}, "must be a transform, and no ensemble"),
         ({"members": 0}, "members must be"),
     ],
 )

@@ -9,9 +9,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from bnaf.block import inverse, kernels, normalisation, propagation
+from bnaf.block import intervals, inverse, kernels, normalisation, propagation
 from bnaf.block.tensors import Packing
 from bnaf.block.weights import Networks
+from bnaf.laws.cells import Cells
 from bnaf.laws.roots import check_ended
 
 PLAIN_ELEMENTS = 2**21  # units times rows that plain torch inverts at once, to bound its memory
@@ -49,6 +50,16 @@ def propagate(
     if is_watched(networks, x):
         return kernels.propagate(_propagate_plainly, networks.spread(), x)
     return kernels.score(networks, x)
+
+
+def log_shares(networks: Networks, cells: Cells) -> Float[Tensor, "rows features"]:
+    """Return the log-density or log-mass of every cell given those before it, with gradients.
+
+    Args:
+        networks: Networks in one order.
+        cells: Rows of cells.
+    """
+    return intervals.log_shares(networks, cells)
 
 
 def is_watched(networks: Networks, rows: Tensor) -> bool:

@@ -1,11 +1,16 @@
 """The stack of block networks that a flow is made of, as one transform."""
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
+from bnaf._checks import check_rows
+from bnaf.block import engine
 from bnaf.block.implicit import invert_with_gradient
 from bnaf.block.transform import BlockTransform, NetworkTransform
 from bnaf.block.weights import Networks
+from bnaf.errors import Argument, SettingsError
+from bnaf.laws.cells import Cells
 from bnaf.laws.transforms import PermutationTransform, RowTransform
 
 
@@ -25,6 +30,43 @@ class BlockStack(NetworkTransform):
                 parts.append(PermutationTransform(self.networks.orders[index - 1], self.like))
             parts.append(BlockTransform(self.networks.single(index), self.context_batch))
         return parts
+
+    def log_shares(self, cells: Cells) -> Float[Tensor, "... features"]:
+        """Return log p(cell | the cells before it), the base being standard normal.
+
+        That of a point is the logarithm of a density, that of an interval of a mass, and that of
+        a cell that is not known is zero. What later cells see of an interval is its middle, and
+        of a cell that is not known zero. The shares of a row add up to its log-likelihood.
+
+        Args:
+            cells: Rows of cells.
+
+        Raises:
+            SettingsError: If the features change their order between the transforms.
+            ShapeError: If the number of features is wrong.
+            DtypeError: If type or device are not those of the transform.
+        """
+        self._check_order("log_shares")
+        for name, part in zip(cells._fields[:3], cells, strict=False):
+            check_rows(part, self.features, self.like, name)
+        _, batch, networks = self._lay_out(cells.middle)
+        rows = (part.expand(*batch, -1).reshape(-1, self.features) for part in cells)
+        shares = engine.log_shares(networks, Cells(*rows))
+        return shares.reshape(*batch, self.features)
+
+    def _check_order(self, wanted: str) -> None:
+        """Check that the stack is one triangular map.
+
+        Raises:
+            SettingsError: If it is not.
+        """
+        if self.networks.orders is not None and len(self.networks.residuals) > 1:
+            raise SettingsError(
+                f"{wanted} needs the features in one order in all transforms, and this flow "
+                "changes it in between; build it with ",
+                Argument("permutation", None),
+                ".",
+            )
 
     def _invert_rows(
         self, networks: Networks, y: Tensor, *, ladj: bool

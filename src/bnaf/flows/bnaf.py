@@ -15,7 +15,8 @@ from bnaf.block.layers import BlockNetworks
 from bnaf.block.published import read_published
 from bnaf.block.stack import BlockStack
 from bnaf.block.weights import Networks, Numbers
-from bnaf.flows.flow import Flow, Pull
+from bnaf.flows.flow import Pull
+from bnaf.flows.transformed import TransformFlow
 
 GATE_LIMIT = math.log(99)  # keeps both shares of a gated residual at or above 0.01
 START_GAIN = -1.0  # log-gains of a flow that starts smoothly
@@ -31,7 +32,7 @@ MOST_WEIGHTS = 2**25  # of a flow that is chosen for a table
 WEIGHT_PRECISION = 2.0  # of the prior of a raw weight, per feature
 
 
-class BNAF(Flow):
+class BNAF(TransformFlow):
     r"""Block neural autoregressive flow (De Cao, Aziz, Titov, 2019).
 
     A stack of increasing autoregressive networks with the features reordered in between. It

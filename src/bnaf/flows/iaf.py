@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from bnaf._checks import whole
-from bnaf.flows.flow import Flow
+from bnaf.flows.transformed import TransformFlow
 from bnaf.laws.transforms import (
     ComposeTransform,
     Passage,
@@ -79,7 +79,7 @@ class GatedShiftTransform(RowTransform):
         return finite_passage(x, log_det)
 
 
-class IAF(Flow):
+class IAF(TransformFlow):
     r"""Inverse autoregressive flow (Kingma et al., 2016).
 
     A stack of :class:`GatedShiftTransform` with the features reversed in between. The context

@@ -6,15 +6,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bnaf._checks import whole
-from bnaf.flows.flow import Flow
 from bnaf.flows.networks import MaskedNetworks, width_for
 from bnaf.flows.parts import masked_transforms
+from bnaf.flows.transformed import TransformFlow
 from bnaf.laws.curves import AffineCurve
 from bnaf.laws.mixture import LOG_DEVIATION_LIMIT, MixtureCurve
 from bnaf.laws.transforms import RowTransform
 
 
-class MADE(Flow):
+class MADE(TransformFlow):
     """Masked autoencoder (Germain et al., 2015): each feature is normal, given those before it.
 
     Its mean and deviation are said by one masked network for all features at once.
@@ -64,7 +64,7 @@ class MADE(Flow):
         return masked_transforms(self.predictors, [self.curve], context)[0]
 
 
-class MADEMoG(Flow):
+class MADEMoG(TransformFlow):
     """Masked autoencoder in which each feature follows a mixture of normal laws.
 
     It is a flow by the distribution functions of its features, each given those before it; see

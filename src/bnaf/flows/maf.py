@@ -6,15 +6,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bnaf._checks import one_of, whole
-from bnaf.flows.flow import Flow
 from bnaf.flows.made import MADEMoG
 from bnaf.flows.networks import MaskedNetworks, width_for
 from bnaf.flows.parts import MIXINGS, Mixings, interleave, masked_transforms
+from bnaf.flows.transformed import TransformFlow
 from bnaf.laws.curves import AffineCurve
 from bnaf.laws.transforms import ComposeTransform, RowTransform
 
 
-class MAF(Flow):
+class MAF(TransformFlow):
     """Masked autoregressive flow (Papamakarios et al., 2017).
 
     A stack of transforms, each of which scales and shifts every feature as a masked network says
@@ -77,7 +77,7 @@ class MAF(Flow):
         return interleave(self.mixings(self.predictors.biases[-1]), parts)
 
 
-class MAFMoG(Flow):
+class MAFMoG(TransformFlow):
     """Masked autoregressive flow on the base of a masked mixture (Papamakarios et al., 2017).
 
     :class:`MAF` followed by a :class:`bnaf.flows.made.MADEMoG`; both depart from the paper as

@@ -7,14 +7,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from bnaf._checks import whole
-from bnaf.flows.flow import Flow
 from bnaf.flows.networks import MaskedNetworks, width_for
 from bnaf.flows.parts import Mixings, interleave, masked_transforms
+from bnaf.flows.transformed import TransformFlow
 from bnaf.laws.sigmoids import SigmoidCurve
 from bnaf.laws.transforms import RowTransform
 
 
-class NAF(Flow):
+class NAF(TransformFlow):
     """Neural autoregressive flow with deep dense sigmoidal functions (Huang et al., 2018).
 
     A stack of transforms with the features reversed in between. Each bends every feature by layers

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from bnaf.laws.transforms import Points
@@ -82,6 +82,21 @@ def beside(x: Points, context: Tensor | None) -> Float[Tensor, "... columns"]:
     return torch.cat([x.expand(*batch, -1), context.expand(*batch, -1)], -1)
 
 
+def unit_ranks(width: int, lowest: int, features: int) -> Int[Tensor, " width"]:
+    """Return ranks of the units of a masked layer: from the lowest up, evenly, below features.
+
+    Example:
+        >>> unit_ranks(4, 1, 3).tolist()
+        [1, 1, 2, 2]
+    """
+    return lowest + torch.arange(width) * (features - lowest) // max(width, 1)
+
+
+def rank_mask(below: Int[Tensor, " inputs"], above: Int[Tensor, " outputs"]) -> Tensor:
+    """Return a mask of weights: 1 where the rank of the input is at most that of the output."""
+    return (above.unsqueeze(1) >= below).to(torch.get_default_dtype())
+
+
 class MaskedNetworks(nn.Module):
     """Networks whose outputs for a feature depend on the features before it alone.
 
@@ -113,7 +128,7 @@ class MaskedNetworks(nn.Module):
         self.features = features
         lowest = 0 if context_features else 1
         width = width if features > lowest else 0  # else there is nothing to read
-        units = lowest + torch.arange(width) * (features - lowest) // max(width, 1)
+        units = unit_ranks(width, lowest, features)
         columns = torch.cat(
             [torch.arange(features) + 1, torch.zeros(context_features, dtype=torch.long)]
         )
@@ -124,8 +139,7 @@ class MaskedNetworks(nn.Module):
             biases[-1].copy_(start.repeat(features).expand_as(biases[-1]))
         self.weights, self.biases = nn.ParameterList(weights), nn.ParameterList(biases)
         for index, (below, above) in enumerate(pairwise(ranks)):
-            mask = (above.unsqueeze(1) >= below).to(torch.get_default_dtype())
-            self.register_buffer(f"mask_{index}", mask, persistent=False)
+            self.register_buffer(f"mask_{index}", rank_mask(below, above), persistent=False)
 
     @property
     def masks(self) -> list[Float[Tensor, "_ _"]]:

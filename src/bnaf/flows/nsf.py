@@ -6,7 +6,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bnaf._checks import between, whole
-from bnaf.flows.flow import Flow
 from bnaf.flows.networks import MaskedNetworks, width_for
 from bnaf.flows.parts import (
     ContextScale,
@@ -16,11 +15,12 @@ from bnaf.flows.parts import (
     interleave,
     masked_transforms,
 )
+from bnaf.flows.transformed import TransformFlow
 from bnaf.laws.spline import SplineCurve
 from bnaf.laws.transforms import RowTransform
 
 
-class NSF(Flow):
+class NSF(TransformFlow):
     """Autoregressive neural spline flow (Durkan et al., 2019).
 
     A stack of linear maps, each followed by a transform that bends every feature by a spline of
@@ -89,7 +89,7 @@ class NSF(Flow):
         return after_context(self.scale, context, steps)
 
 
-class CouplingNSF(Flow):
+class CouplingNSF(TransformFlow):
     """Neural spline flow by couplings (Durkan et al., 2019), both sides of which are closed-form.
 
     A stack of linear maps, each followed by a coupling: a network reads the first half of the

@@ -6,14 +6,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bnaf._checks import whole
-from bnaf.flows.flow import Flow
 from bnaf.flows.networks import width_for
 from bnaf.flows.parts import Couplings
+from bnaf.flows.transformed import TransformFlow
 from bnaf.laws.curves import AffineCurve
 from bnaf.laws.transforms import RowTransform
 
 
-class RealNVP(Flow):
+class RealNVP(TransformFlow):
     """Real NVP (Dinh et al., 2017) for rows without spatial structure.
 
     A stack of affine couplings: a network reads one half of the features and says how the other

@@ -10,9 +10,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from bnaf._checks import one_of, whole
-from bnaf.flows.flow import Flow
 from bnaf.flows.networks import beside
 from bnaf.flows.parts import Mixings
+from bnaf.flows.transformed import TransformFlow
 from bnaf.laws.autoregressive import AutoregressiveTransform
 from bnaf.laws.curves import BendCurve, Curve
 from bnaf.laws.mixture import MixtureCurve
@@ -22,7 +22,7 @@ CONDITIONERS = ("recurrent", "linear")
 States = Float[Tensor, "... features states"]
 
 
-class TAN(Flow):
+class TAN(TransformFlow):
     """Transformation autoregressive network (Oliva et al., 2018).
 
     A linear map P L U of all features; then transforms that bend every feature as a recurrent

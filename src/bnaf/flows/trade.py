@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from bnaf._checks import whole
 from bnaf.errors import SettingsError
-from bnaf.flows.flow import Flow
+from bnaf.flows.transformed import TransformFlow
 from bnaf.laws.autoregressive import AutoregressiveTransform
 from bnaf.laws.mixture import MixtureCurve
 from bnaf.laws.transforms import Points, RowTransform
@@ -19,7 +19,7 @@ from bnaf.laws.transforms import Points, RowTransform
 Tokens = Float[Tensor, "... features width"]
 
 
-class TraDE(Flow):
+class TraDE(TransformFlow):
     """Autoregressive transformer over columns with mixture heads (Fakoor et al., 2020).
 
     The value of each column becomes a token. Layers of causal attention let every column look at

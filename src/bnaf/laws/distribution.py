@@ -10,16 +10,17 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.distributions import Distribution, Independent, Normal, constraints
 
-from bnaf._checks import check_rows, one_of
-from bnaf._torch import changes, traced
-from bnaf.errors import InversionError, RedrawWarning, ShapeError, StaleLawError
+from bnaf._checks import one_of
+from bnaf._torch import traced
+from bnaf.errors import InversionError, RedrawWarning
+from bnaf.laws.law import RowLaw
 from bnaf.laws.normal import log_standard_normal
 from bnaf.laws.transforms import Passage, RowTransform, reached
 
 MAX_REDRAWS = 1000
 
 
-class FlowDistribution(Distribution):
+class FlowDistribution(RowLaw):
     r"""Law of x when ``z = transform(x)`` follows ``base``.
 
     .. math:: \log p(x) = \log p_Z(f(x)) + \log |\det J_f(x)|
@@ -49,16 +50,7 @@ class FlowDistribution(Distribution):
         watched: Sequence[Tensor] = (),
     ) -> None:
         self.transform, self.base = transform, base
-        self._watched = [(weight, changes(weight)) for weight in watched]
-        super().__init__(torch.Size(batch_shape), base.event_shape, validate_args=False)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_watched": []}  # the weights of a copy are its own
-
-    @property
-    def features(self) -> int:
-        """Number of columns of a row."""
-        return self.event_shape[0]
+        super().__init__(base.event_shape[0], base.like, batch_shape, watched=watched)
 
     def log_prob(self, value: Tensor) -> Float[Tensor, "..."]:
         """Return the log-density of each row, in nats."""
@@ -152,22 +144,6 @@ class FlowDistribution(Distribution):
         x, log_det, _ = reached(self.transform.invert(z, ladj=True))
         return x, self.base.log_prob(z) - log_det
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> "FlowDistribution":
-        """Return the same law with a larger batch shape."""
-        batch_shape = torch.Size(batch_shape)
-        try:
-            fits = torch.broadcast_shapes(batch_shape, self.batch_shape) == batch_shape
-        except RuntimeError:
-            fits = False
-        if not fits:
-            raise ShapeError(
-                f"A law of batch shape {tuple(self.batch_shape)} cannot be expanded to "
-                f"{tuple(batch_shape)}; expand its dimensions of size 1, or add some in front."
-            )
-        law = FlowDistribution(self.transform, self.base, batch_shape)
-        law._watched = self._watched
-        return law
-
     @property
     def direction(self) -> str:
         """Which side is closed-form: "density" or "sampling"."""
@@ -176,33 +152,9 @@ class FlowDistribution(Distribution):
     def _draw(self, sample_shape: Any) -> Passage:
         return self.transform.invert(self._draw_base(sample_shape))
 
-    def _check_unchanged(self) -> None:
-        for weight, before in self._watched:
-            now = changes(weight)
-            if now is None or before is None or now == before:
-                continue
-            raise StaleLawError(
-                "The weights of the flow have changed since it made this law; call the flow again."
-            )
-
     def _draw_base(self, sample_shape: Any) -> Tensor:
         self._check_unchanged()
         return self.base.rsample((*torch.Size(sample_shape), *self.batch_shape))
-
-    def _checked(self, value: Tensor) -> Tensor:
-        """Return rows that fit the law, one for each context."""
-        self._check_unchanged()
-        check_rows(value, self.features, self.base.like, "x")
-        if not self.batch_shape:
-            return value
-        try:
-            batch = torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
-        except RuntimeError:
-            raise ShapeError(
-                f"x of shape {tuple(value.shape)} does not broadcast with the context, whose "
-                f"batch shape is {tuple(self.batch_shape)}; give one row per context, or one."
-            ) from None
-        return value.expand(*batch, -1)
 
     def __repr__(self) -> str:
         return (

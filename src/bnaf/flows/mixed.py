@@ -1,0 +1,214 @@
+"""The flow of rows of every kind: levels first, then numbers given the levels."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from bnaf._checks import between, whole
+from bnaf.block.stack import BlockStack
+from bnaf.errors import SettingsError
+from bnaf.flows.bnaf import BNAF
+from bnaf.flows.categories import CategoryNetwork, LevelCodes
+from bnaf.flows.flow import Flow, Pull
+from bnaf.laws.mixed import MixedLaw
+from bnaf.laws.packed import Packing, make_packing
+
+CATEGORY_RATE = 0.1  # of the rate of the block networks
+WEIGHT_PRECISION = 2.0  # of the prior of a weight, per input
+
+
+class Mixed(Flow):
+    r"""Flow of rows of categories, points, intervals and numbers that are not there.
+
+    The discrete parts come first, by a masked network with one softmax a part, then the numbers
+    by a :class:`bnaf.BNAF` with its features in one order, whose context are the codes of all
+    levels,
+
+    .. math:: \log p(x) = \log p(l_1 \dots l_D) + \log p(x_1 \dots x_N \mid l_1 \dots l_D)
+
+    Its rows are packed, ``[levels | middle | below | above]``, as
+    :class:`bnaf.laws.packed.Packing` says, and its contexts likewise, ``[levels | numbers]``.
+
+    Args:
+        levels: Number of levels of each discrete part.
+        numbers: Number of numbers.
+        context_levels: Number of levels of each discrete part of a context.
+        context_numbers: Number of numbers of a context.
+        statuses: For each number the discrete part that tells whether there is one, by its level
+            0, or -1; by default all numbers are there.
+        code: Numbers that stand for a level where others look at it.
+        category_layers: Hidden layers of the network of the levels.
+        category_width: Units of each of them.
+        transforms: Stacked block networks of the numbers.
+        hidden_layers: Hidden layers of each.
+        width: Units per number of each of those.
+        context_layers: Hidden layers between the codes and what they do to the numbers.
+        context_width: Units of each of them.
+        context_rank: Numbers that they are boiled down to.
+        dropout: Share of the units of ordinary networks that each step leaves out.
+
+    Example:
+        >>> flow = Mixed([3, 2], 1)
+        >>> flow().log_prob(torch.tensor([[2.0, 1.0, 0.3, 0.0, 0.0]])).shape
+        torch.Size([1])
+    """
+
+    learning_rate = BNAF.learning_rate
+
+    def __init__(
+        self,
+        levels: Sequence[int],
+        numbers: int,
+        *,
+        context_levels: Sequence[int] = (),
+        context_numbers: int = 0,
+        statuses: Sequence[int] | None = None,
+        code: int = 8,
+        category_layers: int = 2,
+        category_width: int = 128,
+        transforms: int = 2,
+        hidden_layers: int = 1,
+        width: int = 10,
+        context_layers: int = 1,
+        context_width: int = 64,
+        context_rank: int = 16,
+        dropout: float = 0.1,
+    ) -> None:
+        packing = _packing(levels, numbers, statuses)
+        context_levels = [whole("context_levels", count) for count in context_levels]
+        context_numbers = whole("context_numbers", context_numbers, least=0)
+        super().__init__(packing.width, len(context_levels) + context_numbers)
+        self.packing = packing
+        code = whole("code", code)
+        dropout = between("dropout", dropout, 0, 1, closed=True)
+        given = code * len(context_levels) + context_numbers
+        self.context_levels = len(context_levels)
+        # the levels of the last part are read by the numbers alone
+        read = packing.levels if numbers else packing.levels[:-1]
+        self.codes = LevelCodes(read, code) if read else None
+        self.context_codes = LevelCodes(context_levels, code) if context_levels else None
+        self.categories: CategoryNetwork | None = None
+        if levels:
+            self.categories = CategoryNetwork(
+                packing.levels,
+                code,
+                given,
+                hidden_layers=whole("category_layers", category_layers, least=0),
+                width=whole("category_width", category_width),
+                dropout=dropout,
+            )
+        self.numbers: BNAF | None = None
+        if numbers:
+            self.numbers = BNAF(
+                numbers,
+                code * len(read) + given,
+                transforms=transforms,
+                hidden_layers=hidden_layers,
+                width=width,
+                permutation=None,
+                context_layers=context_layers,
+                context_width=context_width,
+                context_rank=context_rank,
+                context_dropout=dropout,
+            )
+        else:  # all its weights are ordinary ones
+            self.learning_rate = CATEGORY_RATE * BNAF.learning_rate  # type: ignore[misc]
+
+    def rates(self) -> dict[str, tuple[float, list[nn.Parameter]]]:
+        """Return the share of the rate of codes and categories: their weights are ordinary."""
+        if self.numbers is None:
+            return {}
+        return {"categories": (CATEGORY_RATE, list(self._ordinary()))}
+
+    def _ordinary(self) -> list[nn.Parameter]:
+        """Return the parameters of codes and categories."""
+        modules = (self.codes, self.context_codes, self.categories)
+        return [weight for part in modules if part is not None for weight in part.parameters()]
+
+    def pulls(self) -> dict[nn.Parameter, Pull]:
+        """Return the prior of the weights to the logits: at zero, parts are independent."""
+        if self.categories is None or self.categories.last is None:
+            return {}
+        weight = self.categories.last.weight
+        return {weight: Pull(torch.zeros_like(weight), WEIGHT_PRECISION * weight.shape[1])}
+
+    def impossible(self, rows: Float[Tensor, "rows features"]) -> Bool[Tensor, "rows features"]:
+        """Tell which values no row can have: levels that do not exist, among others."""
+        return self.packing.impossible(rows)
+
+    def start_smoothly(self) -> None:
+        """Start as a smooth density of the numbers."""
+        if self.numbers is not None:
+            self.numbers.start_smoothly()
+
+    def _start_from(self, rows: Tensor, context: Tensor | None) -> None:
+        """Start from the frequencies of levels, as if parts were independent."""
+        if self.categories is not None:
+            self.categories.start_at(self.packing.split(rows).levels)
+
+    def make_law(self, context: Float[Tensor, "*batch context_features"] | None) -> MixedLaw:
+        batch = torch.Size() if context is None else context.shape[:-1]
+        like = next(self.parameters()).detach()
+        predictions = _Predictions(self, self._encode_context(context))
+        return MixedLaw(self.packing, predictions, like, batch, watched=tuple(self.parameters()))
+
+    def _encode_context(self, context: Tensor | None) -> Tensor | None:
+        """Return the codes of the levels of a context, and its numbers."""
+        if context is None or self.context_codes is None:
+            return context
+        levels, numbers = context[..., : self.context_levels], context[..., self.context_levels :]
+        return torch.cat([self.context_codes(levels).flatten(-2), numbers], -1)
+
+
+@dataclass(frozen=True)
+class _Predictions:
+    """The networks of a flow as functions of levels, with the code of a context."""
+
+    flow: Mixed
+    context: Tensor | None
+
+    def level_shares(self, levels: Tensor) -> Tensor:
+        assert self.flow.categories is not None
+        return self.flow.categories.log_shares(self._code(levels[..., :-1]), levels)
+
+    def level_log_probs(self, levels: Tensor, part: int) -> Tensor:
+        assert self.flow.categories is not None
+        code = self._code(levels[..., :-1])
+        return self.flow.categories.log_probs(code, levels.shape[:-1], part)
+
+    def number_law(self, levels: Tensor) -> BlockStack:
+        assert self.flow.numbers is not None
+        return self.flow.numbers.make_transform(self._code(levels))
+
+    def _code(self, levels: Tensor) -> Tensor | None:
+        """Return codes of levels, beside that of the context."""
+        if not levels.shape[-1]:
+            return self.context
+        assert self.flow.codes is not None
+        code: Tensor = self.flow.codes(levels).flatten(-2)
+        if self.context is None:
+            return code
+        return torch.cat([code, self.context.expand(*code.shape[:-1], -1)], -1)
+
+
+def _packing(levels: Sequence[int], numbers: int, statuses: Sequence[int] | None) -> Packing:
+    """Return the packing of parts, checked.
+
+    Raises:
+        SettingsError: If there is no part, or a status is no part.
+    """
+    counts = [whole("levels", count) for count in levels]
+    numbers = whole("numbers", numbers, least=0)
+    if not counts and not numbers:
+        raise SettingsError("A row must have a part at least, got levels=[] and numbers=0.")
+    if statuses is not None:
+        statuses = [whole("statuses", part, least=-1) for part in statuses]
+        if len(statuses) != numbers or any(part >= len(counts) for part in statuses):
+            raise SettingsError(
+                f"statuses must name one of {len(counts)} discrete parts, or -1, for each of "
+                f"{numbers} numbers, got {statuses}."
+            )
+    return make_packing(counts, numbers, statuses)
