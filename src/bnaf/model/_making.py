@@ -20,7 +20,8 @@ GIVEN_AWAY = 2  # rows that mean and deviation determine
 
 def make_flow(name: str, data: FitData, flow_settings: Mapping[str, Any]) -> Flow:
     """Return the flow that suits a table, as it starts."""
-    kind, columns, given = flow_named(name), len(data.columns), len(data.given)
+    kind = flow_named(name)
+    columns, given = data.encoding.features, data.encoding.context_features
     sizes = kind.sizes_for(columns, small=data.facts.small)
     if given:
         sizes |= kind.context_sizes_for(given, data.facts.rows)

@@ -17,6 +17,8 @@ from bnaf.tables.names import check_names
 from bnaf.tables.reading import read_table
 from bnaf.tables.table import Table, check_types
 
+SAME = 1e-9  # rounding apart, in deviations of a column
+
 
 class Encoded(NamedTuple):
     """Rows as a flow sees them.
@@ -90,6 +92,19 @@ class Encoding(ABC):
         outside: str,
     ) -> Float64[Tensor, "count *batch columns"]:
         """Return codes of rows drawn from a law of the flow."""
+
+    @property
+    @abstractmethod
+    def shift(self) -> float:
+        """What log-densities of the flow's rows gain where all gain the same; else 0."""
+
+    @abstractmethod
+    def describe(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Return what there is to say of each modelled column, and of each given one."""
+
+    @abstractmethod
+    def is_of(self, rows: Float64[Tensor, "rows all_columns"]) -> bool:
+        """Tell whether rows, given columns last, are those that the encoding was fitted to."""
 
     @abstractmethod
     def table(self, codes: Float64[Tensor, "rows columns"]) -> Table:
@@ -190,8 +205,39 @@ class NumberEncoding(Encoding):
         drawn = law.sample((count,), outside=outside)
         return self.standardisation.invert(drawn, context)
 
+    @property
+    def shift(self) -> float:
+        """Log-Jacobian of the standardisation."""
+        return self.standardisation.log_det
+
+    def describe(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        columns = _moments(self.columns, self.standardisation)
+        typed = [
+            {"name": column.pop("name"), "type": kind, **column}
+            for column, kind in zip(columns, self.types, strict=True)
+        ]
+        return typed, _moments(self.given_columns, self.given_standardisation)
+
+    def is_of(self, rows: Float64[Tensor, "rows all_columns"]) -> bool:
+        """Tell whether rows have the moments that columns are standardised by."""
+        for part, scales in (
+            (rows[:, : self.features], self.standardisation),
+            (rows[:, self.features :], self.given_standardisation),
+        ):
+            found = Standardisation.from_rows(part)
+            apart = (found.location - scales.location).abs() / scales.scale
+            stretched = (found.scale / scales.scale - 1).abs()
+            if bool((apart > SAME).any()) or bool((stretched > SAME).any()):
+                return False
+        return True
+
     def table(self, codes: Float64[Tensor, "rows columns"]) -> Table:
         return Table(codes, self.columns, self.types)
+
+
+def _moments(names: Sequence[str], scales: Standardisation) -> list[dict[str, Any]]:
+    moments = zip(names, scales.location.tolist(), scales.scale.tolist(), strict=True)
+    return [{"name": name, "mean": mean, "deviation": scale} for name, mean, scale in moments]
 
 
 def _agree(setting: str, got: int, expected: int) -> None:

@@ -24,7 +24,7 @@ from bnaf.laws.distribution import FlowDistribution
 from bnaf.model._chunks import CHUNK_ROWS, measure_rows
 from bnaf.model._data import FitData
 from bnaf.model._making import make_flow, warn_of_secrets
-from bnaf.model.encoding import NumberEncoding
+from bnaf.model.encoding import Encoding, NumberEncoding
 from bnaf.model.standardisation import Standardisation
 from bnaf.tables.table import Table
 from bnaf.training import TrainingRecord, TrainingSettings, fit, resolve
@@ -44,7 +44,9 @@ class Model:
     generators of the model's own.
 
     Args:
-        flow: The flow of the standardised rows.
+        flow: The flow of the encoded rows.
+        encoding: How rows of the table become rows of the flow; by default numbers, as the other
+            arguments say.
         columns: Names of the columns; x0, x1, ... by default.
         standardisation: Location and scale of each column; rows are taken as they are by default.
         types: Element types the columns have in the table, by NumPy's names.
@@ -67,6 +69,7 @@ class Model:
     def __init__(
         self,
         flow: Flow,
+        encoding: Encoding | None = None,
         *,
         columns: Sequence[str] | None = None,
         standardisation: Standardisation | None = None,
@@ -77,13 +80,21 @@ class Model:
     ) -> None:
         features, given = flow.features, flow.context_features
         self.flow = flow
-        self.encoding = NumberEncoding(
-            _names("columns", columns, features, "x"),
-            _names("given_columns", given_columns, given, "c"),
-            standardisation or Standardisation.identity(features),
-            given_standardisation or Standardisation.identity(given),
-            types if types is not None else ("float64",) * features,
-        )
+        if encoding is None:
+            encoding = NumberEncoding(
+                _names("columns", columns, features, "x"),
+                _names("given_columns", given_columns, given, "c"),
+                standardisation or Standardisation.identity(features),
+                given_standardisation or Standardisation.identity(given),
+                types if types is not None else ("float64",) * features,
+            )
+        if (encoding.features, encoding.context_features) != (features, given):
+            raise SettingsError(
+                f"The encoding makes rows of {encoding.features} and contexts of "
+                f"{encoding.context_features} columns, the flow takes {features} and {given}; "
+                "give those that belong together."
+            )
+        self.encoding = encoding
         self.record: dict[str, Any] = dict(record or {})
 
     @classmethod
@@ -167,7 +178,7 @@ class Model:
         except TrainingError as error:
             message = str(error)
             if error.column is not None and not data.facts.white:
-                message += f" Column {error.column} is {data.columns[error.column]!r}."
+                message += f" Column {error.column} is {data.encoding.columns[error.column]!r}."
             model = cls._fitted(untrained, data, error.record)
             raise TrainingError(message, error.record, column=error.column, model=model) from None
         return cls._fitted(untrained, data, record)
@@ -176,15 +187,7 @@ class Model:
     def _fitted(cls, flow: Flow, data: FitData, record: TrainingRecord | None) -> "Model":
         """Return the model of a flow that was fitted to the rows of a table."""
         facts = record.shortened().as_dict() if record else {}
-        return cls(
-            flow,
-            columns=data.columns,
-            standardisation=data.scales.rows,
-            types=data.types,
-            given_columns=data.given,
-            given_standardisation=data.scales.given,
-            record=facts | {"split": data.split.as_dict()},
-        )
+        return cls(flow, data.encoding, record=facts | {"split": data.split.as_dict()})
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -199,17 +202,26 @@ class Model:
     @property
     def types(self) -> tuple[str, ...]:
         """Element types of the modelled columns in the table, by NumPy's names."""
-        return self.encoding.types
+        return self._numbers.types
 
     @property
     def standardisation(self) -> Standardisation:
         """Location and scale of each modelled column."""
-        return self.encoding.standardisation
+        return self._numbers.standardisation
 
     @property
     def given_standardisation(self) -> Standardisation:
         """Location and scale of each given column."""
-        return self.encoding.given_standardisation
+        return self._numbers.given_standardisation
+
+    @property
+    def _numbers(self) -> NumberEncoding:
+        if not isinstance(self.encoding, NumberEncoding):
+            raise SettingsError(
+                "A model of columns of several kinds has no standardisation; its encoding says "
+                "what becomes of them."
+            )
+        return self.encoding
 
     @property
     def features(self) -> int:
@@ -245,6 +257,16 @@ class Model:
         """
         scores, shift = self._measure(rows, given, FlowDistribution.log_prob)
         return scores + shift
+
+    def log_likelihood(self, loss: float, part: str = "loss") -> float:
+        """Return what a loss of the training record says in the units of the table.
+
+        Args:
+            loss: Nats per row, as the flow counts them.
+            part: "loss" for training rows, "valid" for validation rows.
+        """
+        shifts = self.record.get("shift", {})
+        return float(shifts.get(part, self.encoding.shift)) - loss
 
     def base_noise(self, rows: Any, given: Any = None) -> Float64[Tensor, "*batch features"]:
         """Return the base noise z that the flow maps each row to.
