@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bnaf._text import plain_name
-from bnaf.columns.kind import Kind, Parts, Values, counted, told_empty
+from bnaf.columns.kind import Kind, Parts, Snapped, Values, counted, told_empty
 from bnaf.columns.ranges import finite_numbers
 from bnaf.columns.stored import flag_of, numbers_of, refused, text_of, texts_of, whole_of
 from bnaf.errors import TableError
@@ -133,6 +133,21 @@ class Category(Kind):
         found.append((self.levels - 1, 0.0) if self.empty else self._codes[None])
         table = np.array(found)[np.where(column.empty, len(names), codes)]
         return Parts(table[:, 0].astype(np.float64), None, table[:, 1].astype(np.float64))
+
+    @property
+    def given_numbers(self) -> int:
+        return int(self.numeric)
+
+    def scores(self, column: Column) -> Parts:
+        """Return levels, and of numbers also how large they are, for they have an order."""
+        parts = self.encode(column)
+        if not self.numeric:
+            return parts
+        levels = np.array([*self.known, *self.pooled])
+        column = column.as_numbers()
+        values = np.where(column.empty, levels.mean(), column.values)
+        middle = (values - levels.mean()) / (levels.std() or 1.0)
+        return parts._replace(number=Snapped(middle, np.zeros_like(middle), np.zeros_like(middle)))
 
     def _distinct(self, column: Column) -> tuple[list[Any], np.ndarray]:
         """Return the distinct values of a column, as levels are, and which each cell has."""

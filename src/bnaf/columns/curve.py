@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float64
 from scipy.special import ndtri_exp
 
 from bnaf.columns.kind import Snapped, Values
@@ -46,10 +48,10 @@ class Curve:
 
     def __init__(
         self,
-        heaps: Values,
-        masses: Values,
-        edges: Values,
-        shares: Values,
+        heaps: Float64[np.ndarray, " heaps"],
+        masses: Float64[np.ndarray, " heaps"],
+        edges: Float64[np.ndarray, " edges"],
+        shares: Float64[np.ndarray, " edges+1"],
         tails: tuple[Tail, Tail],
         lowest: float = -math.inf,
         highest: float = math.inf,
@@ -89,6 +91,10 @@ class Curve:
 
     def cells(self, k: Values) -> Snapped:
         """Return the normal scores of the cells of whole numbers, k - 1/2 to k + 1/2."""
+        found, places = np.unique(k, return_inverse=True)
+        return Snapped(*(part[places] for part in self._cells(found)))
+
+    def _cells(self, k: Values) -> Snapped:
         k = np.clip(k, max(self.lowest, -FARTHEST), min(self.highest, FARTHEST))
         low, high = self._log_shares(k - 0.5), self._log_shares(k + 0.5)
         middle = _score(
@@ -102,16 +108,26 @@ class Curve:
 
     def find(self, z: Values) -> Values:
         """Return the whole numbers whose cells hold normal scores."""
-        low = np.full(len(z), max(self.lowest, -FARTHEST))
-        high = np.full(len(z), min(self.highest, FARTHEST))
-        for _ in range(54):
-            middle = np.floor((low + high) / 2)
-            below = _score(*self._log_shares(middle + 0.5)) < z
-            low, high = (
-                np.where(below, np.minimum(middle + 1, high), low),
-                np.where(below, high, middle),
-            )
-        return high
+        marks, scores = self._marks
+        place = np.searchsorted(scores, z)
+        ends = [max(self.lowest, -FARTHEST), min(self.highest, FARTHEST)]
+        low = np.concatenate([ends[:1], marks + 0.5])[place]
+        high = np.concatenate([marks - 0.5, ends[1:]])[place]
+        searched = np.flatnonzero(low < high)
+        while len(searched):  # for the first k whose upper end is not below the score
+            middle = np.floor((low[searched] + high[searched]) / 2)
+            below = _score(*self._log_shares(middle + 0.5)) < z[searched]
+            low[searched] = np.where(below, middle + 1, low[searched])
+            high[searched] = np.where(below, high[searched], middle)
+            searched = searched[low[searched] < high[searched]]
+        return low
+
+    @cached_property
+    def _marks(self) -> tuple[np.ndarray, np.ndarray]:
+        """Ends of bins and of heaps, and their normal scores."""
+        marks = np.unique(np.concatenate([self.edges, self.heaps - 0.5, self.heaps + 0.5]))
+        marks = marks[(marks > self.lowest) & (marks < self.highest)]
+        return marks, _score(*self._log_shares(marks))
 
     def _log_tail_cell(self, k: Values, side: int) -> Values:
         """Return the log of the share of the spread in cells within a tail."""

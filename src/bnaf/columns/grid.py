@@ -9,7 +9,7 @@ import numpy as np
 
 from bnaf.columns.bounds import choose_bounds, open_ends, outside, told_bounds
 from bnaf.columns.curve import Curve
-from bnaf.columns.kind import Bounds, Kind, Parts, Snapped, Values, told_empty
+from bnaf.columns.kind import Bounds, Kind, Parts, Snapped, Values, shown, told_empty
 from bnaf.columns.lattice import LARGEST, Lattice, find_lattice
 from bnaf.columns.ranges import finite_numbers, told_far
 from bnaf.columns.smoothing import smooth
@@ -81,9 +81,10 @@ class Grid(Kind):
 
     def describe(self) -> str:
         width = self.lattice.width
-        what = "whole numbers" if width == 1 else f"numbers on a grid of {width:g}"
+        what = "whole numbers" if width == 1 else f"numbers on a grid of {shown(width)}"
         low, high = self.seen
-        return told_empty(f"{what} {low:g} to {high:g}{told_bounds(self.bounds)}", self.empty)
+        text = f"{what}, {shown(low)} to {shown(high)}{told_bounds(self.bounds)}"
+        return told_empty(text, self.empty)
 
     def encode(self, column: Column) -> Parts:
         column = column.as_numbers()

@@ -58,6 +58,11 @@ class Kind(ABC):
     def numbers(self) -> int:
         """Whether it has a number, as 0 or 1."""
 
+    @property
+    def given_numbers(self) -> int:
+        """Whether it has a number when it is conditioned on, as 0 or 1."""
+        return self.numbers
+
     @abstractmethod
     def describe(self) -> str:
         """Return how it was read, in a few words."""
@@ -131,3 +136,13 @@ def counted(count: int, what: str) -> str:
 def told_empty(text: str, empty: int) -> str:
     """Return a description with the number of empty cells, if there are some."""
     return f"{text}, {empty:,} empty" if empty else text
+
+
+def shown(value: float) -> str:
+    """Return a number as a description has it.
+
+    Example:
+        >>> shown(1136870.0), shown(0.123456789)
+        ('1,136,870', '0.123457')
+    """
+    return f"{int(value):,}" if value == round(value) and abs(value) < 1e15 else f"{value:.6g}"

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bnaf.columns.bounds import choose_bounds, open_ends, outside, told_bounds
-from bnaf.columns.kind import Bounds, Kind, Parts, Snapped, Values, counted, told_empty
+from bnaf.columns.kind import Bounds, Kind, Parts, Snapped, Values, counted, shown, told_empty
 from bnaf.columns.lattice import MOST_DIGITS, find_lattice
 from bnaf.columns.ranges import finite_numbers, told_far
 from bnaf.columns.stored import bounds_of, number_of, numbers_of, refused, text_of, whole_of
@@ -110,9 +110,9 @@ class Number(Kind):
 
     def describe(self) -> str:
         low, high = self.seen
-        text = f"numbers {low:g} to {high:g}{told_bounds(self.bounds)}"
+        text = f"numbers, {shown(low)} to {shown(high)}{told_bounds(self.bounds)}"
         if self.atoms:
-            listed = ", ".join(f"{atom:g}" for atom in self.atoms[:4])
+            listed = ", ".join(shown(atom) for atom in self.atoms[:4])
             text += (
                 f", often {listed}"
                 if len(self.atoms) < 5

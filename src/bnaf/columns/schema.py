@@ -118,6 +118,11 @@ class Schema:
         return sum(kind.numbers for kind in self.kinds)
 
     @property
+    def given_numbers(self) -> int:
+        """Number of number parts of rows that are conditioned on."""
+        return sum(kind.given_numbers for kind in self.kinds)
+
+    @property
     def width(self) -> int:
         """Width of an encoded row."""
         return len(self.levels) + 3 * self.numbers
