@@ -96,7 +96,9 @@ class NetworkFlow(TransformFlow):
     """Units of a layer, as a multiple of what suits a network for each transform."""
 
     @classmethod
-    def sizes_for(cls, features: int, *, small: bool) -> dict[str, Any]:
+    def sizes_for(
+        cls, features: int, *, small: bool, given: int = 0, rows: int | None = None
+    ) -> dict[str, Any]:
         """Return the sizes that suit a table."""
         chosen = {name: few if small else many for name, few, many in cls.sizes}
         return {"width": cls.width_share * width_for(features, small=small)} | chosen
