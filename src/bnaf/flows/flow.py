@@ -91,20 +91,14 @@ class Flow(nn.Module, ABC):
         """
 
     @classmethod
-    def sizes_for(cls, features: int, *, small: bool) -> dict[str, Any]:
+    def sizes_for(
+        cls, features: int, *, small: bool, given: int = 0, rows: int | None = None
+    ) -> dict[str, Any]:
         """Return the settings that suit a table; those of the constructor by default.
 
         Args:
-            features: Number of columns.
+            features: Number of columns, those given left out.
             small: Whether its rows are few.
-        """
-        return {}
-
-    @classmethod
-    def context_sizes_for(cls, given: int, rows: int | None) -> dict[str, Any]:
-        """Return the settings that suit so many given columns; the constructor's by default.
-
-        Args:
             given: Number of columns that are given.
             rows: Number of rows, where it is known.
         """

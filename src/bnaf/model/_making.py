@@ -20,18 +20,16 @@ GIVEN_AWAY = 2  # rows that mean and deviation determine
 
 def make_flow(name: str, data: FitData, flow_settings: Mapping[str, Any]) -> Flow:
     """Return the flow that suits a table, as it starts."""
-    kind = flow_named(name)
+    kind, facts = flow_named(name), data.facts
     columns, given = data.encoding.features, data.encoding.context_features
-    sizes = kind.sizes_for(columns, small=data.facts.small)
-    if given:
-        sizes |= kind.context_sizes_for(given, data.facts.rows)
+    sizes = kind.sizes_for(columns, small=facts.small, given=given, rows=facts.rows)
     sizes |= flow_settings
     _warn_of_cost(kind, columns, {"context_features": given} | sizes, data.members)
     if data.members > 1:
         flow: Flow = Ensemble(columns, given, flow=name, members=data.members, settings=sizes)
     else:
         flow = kind(columns, **{"context_features": given} | sizes)
-    if data.facts.white or given:
+    if facts.white or given:
         flow.start_smoothly()
     contexts = data.contexts if given else None
     if contexts is not None:
