@@ -45,7 +45,8 @@ class GatedShiftTransform(RowTransform):
         *,
         known: Float[Tensor, "*batch width"] | None = None,
     ) -> None:
-        super().__init__(weights[0].shape[1], weights[0])
+        batch = () if known is None else known.shape[:-1]
+        super().__init__(weights[0].shape[1], weights[0], batch)
         self.weights, self.biases, self.known = weights, biases, known
 
     def predict(
@@ -65,11 +66,8 @@ class GatedShiftTransform(RowTransform):
         return Passage(y, F.logsigmoid(logit).sum(-1))
 
     def _invert(self, y: Points, *, ladj: bool) -> Passage:
-        batch = y.shape[:-1]
-        if self.known is not None:
-            batch = torch.broadcast_shapes(batch, self.known.shape[:-1])
-        y = y.expand(*batch, -1)
-        x, log_det = y[..., :0], y.new_zeros(batch)
+        y = y.expand(self.inverse_shape(y.shape))
+        x, log_det = y[..., :0], y.new_zeros(y.shape[:-1])
         for i in range(self.features):
             mean, logit = self.predict(F.pad(x, (0, self.features - i)))
             mean, logit = mean[..., i], logit[..., i]

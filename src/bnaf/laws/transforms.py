@@ -10,6 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.distributions import constraints
@@ -40,15 +41,17 @@ class RowTransform(Transform):
     Args:
         features: Number of columns of a row.
         like: A tensor of the type and on the device of the rows.
+        context_batch: Batch shape of the contexts that the transform was made for.
     """
 
     domain = codomain = constraints.real_vector
     bijective = True
     sign = +1
 
-    def __init__(self, features: int, like: Tensor) -> None:
+    def __init__(self, features: int, like: Tensor, context_batch: Sequence[int] = ()) -> None:
         super().__init__()
         self.features, self.like = features, like
+        self.context_batch = torch.Size(context_batch)
         self._known: weakref.ref[RowTransform] | None = None  # the inverse, while it is in use
 
     @property
@@ -130,6 +133,15 @@ class RowTransform(Transform):
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> LogDet:
         return self.call_and_ladj(x)[1]
 
+    def forward_shape(self, shape: Sequence[int]) -> torch.Size:
+        """Return the shape of the images of rows: one for each row and each context."""
+        *batch, features = shape
+        return torch.Size((*torch.broadcast_shapes(batch, self.context_batch), features))
+
+    def inverse_shape(self, shape: Sequence[int]) -> torch.Size:
+        """Return the shape of the pre-images of rows: one for each row and each context."""
+        return self.forward_shape(shape)
+
     @property
     def inv(self) -> "RowTransform":
         """The inverse, itself a transform; its own inverse is this one."""
@@ -172,7 +184,7 @@ class InverseTransform(RowTransform):
     """Inverse of another transform: its two ways change places."""
 
     def __init__(self, forward: RowTransform) -> None:
-        super().__init__(forward.features, forward.like)
+        super().__init__(forward.features, forward.like, forward.context_batch)
         self.forward = forward
         forward._known = weakref.ref(self)
 
@@ -220,7 +232,8 @@ class ComposeTransform(RowTransform):
     """One transform after the other, the first of ``parts`` first; there is one at least."""
 
     def __init__(self, parts: Sequence[RowTransform]) -> None:
-        super().__init__(parts[0].features, parts[0].like)
+        batch = torch.broadcast_shapes(*(part.context_batch for part in parts))
+        super().__init__(parts[0].features, parts[0].like, batch)
         self.parts = tuple(parts)
 
     @property
