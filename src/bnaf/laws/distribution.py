@@ -164,9 +164,10 @@ class FlowDistribution(Distribution):
                 f"A law of batch shape {tuple(self.batch_shape)} cannot be expanded to "
                 f"{tuple(batch_shape)}; expand its dimensions of size 1, or add some in front."
             )
-        law = FlowDistribution(self.transform, self.base, batch_shape)
-        law._watched = self._watched
-        return law
+        law = type(self).__new__(type(self)) if _instance is None else _instance
+        law.__dict__.update(self.__dict__)  # whatever a subclass has, it keeps
+        law._batch_shape = batch_shape
+        return law  # type: ignore[no-any-return]
 
     @property
     def direction(self) -> str:
