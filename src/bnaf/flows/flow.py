@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from bnaf._checks import check_rows, one_of, plain, whole
 from bnaf.errors import ShapeError
@@ -235,7 +235,13 @@ class Flow(nn.Module, ABC):
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
 
-    def missing_mass(self, draws: int = 10_000, context: Tensor | None = None) -> MissingMass:
+    def missing_mass(
+        self,
+        draws: int = 10_000,
+        context: Tensor | None = None,
+        *,
+        generator: Generator | None = None,
+    ) -> MissingMass:
         """Return the share of the base that has no pre-image, and its standard error.
 
         A density that is the pull-back of its base through a map that is not onto integrates to
@@ -245,13 +251,14 @@ class Flow(nn.Module, ABC):
         Args:
             draws: Number of draws of the base, per context.
             context: Conditioning rows, for a flow that takes them.
+            generator: Where the draws come from; torch's own by default.
         """
         draws = whole("draws", draws)
         with torch.no_grad():
             law = self(context)
             if law.onto:
                 return MissingMass(0.0, 0.0)
-            outside = law.draw_inside((draws,))[1]
+            outside = law.draw_inside((draws,), generator)[1]
             share = outside.to(torch.float64).mean().item()
             # one draw more on either side, so that an estimate of 0 or 1 is not taken for certain
             smooth = (share * outside.numel() + 1) / (outside.numel() + 2)
