@@ -29,7 +29,8 @@ class CouplingTransform(RowTransform):
     def __init__(self, network: Network, *, kept: int, curve: Curve | None = None) -> None:
         self.curve = curve or AffineCurve()
         like = network.biases[-1]
-        super().__init__(kept + len(like) // self.curve.numbers, like)
+        batch = () if network.context is None else network.context.shape[:-1]
+        super().__init__(kept + len(like) // self.curve.numbers, like, batch)
         self.network, self.kept = network, kept
 
     def _numbers(self, kept: Points) -> Float[Tensor, "... changed numbers"]:
