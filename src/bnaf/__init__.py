@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from bnaf.errors import (
     BnafError,
     DtypeError,
+    FewDrawsWarning,
     InversionError,
     RedrawWarning,
     SettingsError,
@@ -34,6 +35,7 @@ __all__ = [
     "BNAF",
     "BnafError",
     "DtypeError",
+    "FewDrawsWarning",
     "Flow",
     "FlowDistribution",
     "InversionError",

@@ -1,18 +1,23 @@
 """Laws of rows of every kind: levels, points, intervals and numbers that are not there."""
 
+import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 from torch.distributions import constraints
 
+from bnaf._checks import whole
+from bnaf.errors import FewDrawsWarning, TableError
 from bnaf.laws.cells import Cells
 from bnaf.laws.law import RowLaw
 from bnaf.laws.packed import PackedRows, Packing
 
 nan = torch.nan
+PARTICLES = 1_000  # draws that are weighed for each given row
+FEW_DRAWS = 30  # effective ones below which a warning tells
 Snap = Callable[[int, Tensor], tuple[Tensor, Tensor, Tensor]]
 """From draws of a number part, by its index, to the middle of their cells and how far they reach
 below and above."""
@@ -39,6 +44,18 @@ class MixedPredictions(Protocol):
 
     def number_law(self, levels: Tensor) -> NumberLaw:
         """Return the law of the numbers given the levels."""
+
+
+class GivenDraws(NamedTuple):
+    """Rows drawn given some of their parts.
+
+    Args:
+        rows: Packed rows.
+        effective: Number of independent draws that stand behind those of each given row.
+    """
+
+    rows: Float[Tensor, "..."]
+    effective: Float[Tensor, "..."]
 
 
 class MixedLaw(RowLaw):
@@ -102,46 +119,124 @@ class MixedLaw(RowLaw):
         self,
         sample_shape: Any = torch.Size(),  # noqa: B008
         *,
+        given: Tensor | None = None,
         snap: Snap | None = None,
         generator: Generator | None = None,
     ) -> Float[Tensor, "..."]:
         """Draw packed rows, without gradients: part by part, in order.
 
         Args:
-            sample_shape: How many, in what shape; the batch shape of the law follows.
+            sample_shape: How many, in what shape; the batch shape of the law follows, with that
+                of the given rows.
+            given: Packed rows of which some parts are given, and NaN the others, which are drawn.
+                With a warning where few draws stand behind them; :meth:`sample_given` says more.
             snap: From draws of a number to their cells; all are points by default. Later parts
                 see the middle of a cell.
             generator: Where draws come from; torch's own by default.
         """
+        if given is not None:
+            draws = self.sample_given(given, sample_shape, snap=snap, generator=generator)
+            least = min(draws.effective.min().item(), torch.Size(sample_shape).numel())
+            if least < min(FEW_DRAWS, torch.Size(sample_shape).numel()):
+                warnings.warn(
+                    f"What is given was met by few draws: {least:.1f} effective ones of "
+                    f"{torch.Size(sample_shape).numel()}, some rows many times; give columns that "
+                    "come first, or draw with more particles.",
+                    FewDrawsWarning,
+                    stacklevel=2,
+                )
+            return draws.rows
         self._check_unchanged()
+        batch = (*torch.Size(sample_shape), *self.batch_shape)
         with torch.no_grad():
-            batch = (*torch.Size(sample_shape), *self.batch_shape)
-            levels = self._draw_levels(batch, generator)
-            return self._draw_numbers(levels, snap, generator).pack()
+            return self._draw(self.like.new_full((*batch, self.features), nan), snap, generator)
 
-    def _draw_levels(self, batch: Sequence[int], generator: Generator | None) -> Tensor:
-        levels = self.like.new_full((*batch, len(self.packing.levels)), nan)
+    @torch.no_grad()
+    def sample_given(
+        self,
+        given: Tensor,
+        sample_shape: Any = torch.Size(),  # noqa: B008
+        *,
+        particles: int = PARTICLES,
+        snap: Snap | None = None,
+        generator: Generator | None = None,
+    ) -> "GivenDraws":
+        r"""Draw the free parts of packed rows given the others.
+
+        Parts are drawn in order, but for those that are given. Where a free part comes before a
+        given one, each draw is weighed by the shares of the given parts, and draws are drawn again
+        by their weights w, which are worth :math:`(\sum w)^2 / \sum w^2` independent ones.
+
+        Args:
+            given: Packed rows, NaN where free. A number that is given is there, whatever its
+                status; one that its status says is not there is not drawn.
+            sample_shape: How many for each, in what shape.
+            particles: Draws that are weighed for each, at least, where they have to be.
+            snap: From draws of a number to their cells; all are points by default.
+            generator: Where draws come from; torch's own by default.
+
+        Raises:
+            TableError: If what is given has probability zero.
+        """
+        shape = torch.Size(sample_shape)
+        given = self.packing.complete(self._checked(given, "given"))
+        known = self.packing.known(given)
+        levels = self.packing.split(given).levels
+        count, late = shape.numel(), known & self.packing.after_free(known, levels)
+        if not late.any():
+            rows = self._draw(given.expand(*shape, *given.shape), snap, generator)
+            return GivenDraws(rows, self.like.new_full(given.shape[:-1], count))
+        drawn = max(count, whole("particles", particles))
+        rows = self._draw(given.expand(drawn, *given.shape), snap, generator)
+        log_weights = torch.where(late, self.log_shares(rows), 0.0).sum(-1)
+        weights = log_weights.softmax(0).flatten(1)  # (drawn, all given rows)
+        if weights.isnan().any():
+            raise TableError(
+                "Some given rows have probability zero, at least with what was drawn before "
+                "them: give other values."
+            )
+        index = torch.multinomial(weights.t(), count, replacement=True, generator=generator)
+        rows = rows.flatten(1, -2)[index.t(), torch.arange(index.shape[0], device=index.device)]
+        effective = 1 / weights.square().sum(0)
+        return GivenDraws(rows.reshape(*shape, *given.shape), effective.reshape(given.shape[:-1]))
+
+    def _draw(self, given: Tensor, snap: Snap | None, generator: Generator | None) -> Tensor:
+        """Return packed rows whose free parts, which are NaN, were drawn in order."""
+        levels, middle, below, above = self.packing.split(given)
+        levels = self._draw_levels(levels.clone(), generator)
+        if not self.packing.numbers:
+            return levels
+        z = torch.randn(
+            middle.shape, generator=generator, dtype=middle.dtype, device=middle.device
+        )
+        return self._draw_numbers(levels, Cells.of(middle, below, above), z, snap).pack()
+
+    def _draw_levels(self, levels: Tensor, generator: Generator | None) -> Tensor:
+        """Fill in levels that are NaN."""
         for part in range(len(self.packing.levels)):
+            free = levels[..., part].isnan()
+            if not free.any():
+                continue
             probabilities = self.predictions.level_log_probs(levels, part).exp()
             rows = probabilities.reshape(-1, self.packing.levels[part])
-            drawn = torch.multinomial(rows, 1, generator=generator)
-            levels[..., part] = drawn.reshape(levels.shape[:-1]).to(levels)
+            drawn = torch.multinomial(rows, 1, generator=generator).reshape(free.shape)
+            levels[..., part] = torch.where(free, drawn.to(levels), levels[..., part])
         return levels
 
     def _draw_numbers(
-        self, levels: Tensor, snap: Snap | None, generator: Generator | None
+        self, levels: Tensor, given: Cells, z: Tensor, snap: Snap | None
     ) -> PackedRows:
-        shape = (*levels.shape[:-1], self.packing.numbers)
-        if not self.packing.numbers:
-            return PackedRows(levels, *[levels.new_zeros(shape)] * 3)
-        z = torch.randn(shape, generator=generator, dtype=levels.dtype, device=levels.device)
+        """Return rows of levels with numbers: those that are given, and draws of the others."""
         absent = self.packing.absent(levels)
 
         def place(number: int, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             zeros = torch.zeros_like(x)
             middle, below, above = (x, zeros, zeros) if snap is None else snap(number, x)
-            missing = absent[..., number].reshape(x.shape)
-            return middle.masked_fill(missing, nan), below, above
+            middle = middle.masked_fill(absent[..., number], nan)
+            kept = given.known[..., number]
+            drawn = zip(given[:3], (middle, below, above), strict=True)
+            middle, below, above = (torch.where(kept, a[..., number], b) for a, b in drawn)
+            return middle, below, above
 
         cells = self.predictions.number_law(levels).draw(z, place)
         middle = cells.middle.masked_fill(~cells.known, nan)

@@ -58,7 +58,7 @@ class Packing(NamedTuple):
         """Return the pieces of packed rows."""
         return PackedRows(*rows.split([len(self.levels), *[self.numbers] * 3], -1))
 
-    def absent(self, levels: Float[Tensor, "*batch parts"]) -> Bool[Tensor, "*batch numbers"]:
+    def absent(self, levels: Float[Tensor, "*batch levels"]) -> Bool[Tensor, "*batch numbers"]:
         """Tell which numbers are not there, as their statuses say."""
         status = levels.new_full((*levels.shape[:-1], self.numbers), ORDINARY)
         told = [number for number, part in enumerate(self.statuses) if part >= 0]
@@ -79,6 +79,27 @@ class Packing(NamedTuple):
         wrong = middle.isinf() | (known & self.absent(levels))
         ends = [known & ~(end >= 0) for end in (below, above)]
         return torch.cat([~(is_level | levels.isnan()), wrong, *ends], -1)
+
+    def known(self, rows: Float[Tensor, "*batch width"]) -> Bool[Tensor, "*batch parts"]:
+        """Tell which parts are known: levels and numbers that are not NaN."""
+        return ~rows[..., : self.parts].isnan()
+
+    def complete(self, rows: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch width"]:
+        """Return rows in which a number that is known has a status that says so."""
+        rows = rows.clone()
+        known = self.known(rows)
+        for number, part in enumerate(self.statuses):
+            if part >= 0:
+                told = known[..., len(self.levels) + number] & rows[..., part].isnan()
+                rows[..., part] = rows[..., part].masked_fill(told, ORDINARY)
+        return rows
+
+    def after_free(
+        self, known: Bool[Tensor, "*batch parts"], levels: Float[Tensor, "*batch levels"]
+    ) -> Bool[Tensor, "*batch parts"]:
+        """Tell which parts come after one that is neither known nor known not to be there."""
+        settled = torch.cat([torch.zeros_like(levels, dtype=torch.bool), self.absent(levels)], -1)
+        return (~(known | settled)).cumsum(-1) > 0
 
     def odd_parts(self, rows: Float[Tensor, "*batch width"]) -> Bool[Tensor, "*batch parts"]:
         """Tell which parts have a value that is impossible."""
