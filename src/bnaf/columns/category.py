@@ -9,7 +9,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bnaf._text import plain_name
-from bnaf.columns.kind import Kind, Parts, Snapped, Values, counted, told_empty
+from bnaf.columns.kind import (
+    Kind,
+    Parts,
+    Snapped,
+    Values,
+    counted,
+    label_codes,
+    labelled,
+    told_empty,
+)
 from bnaf.columns.ranges import finite_numbers
 from bnaf.columns.stored import flag_of, numbers_of, refused, text_of, texts_of, whole_of
 from bnaf.errors import TableError
@@ -113,6 +122,18 @@ class Category(Kind):
             if len(self.pooled) > 1:
                 text += f", {len(self.pooled):,} rare ones pooled"
         return told_empty(text, self.empty)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return () if self.numeric else (*self.known, *self.pooled)
+
+    def codes(self, column: Column) -> Values:
+        return super().codes(column) if self.numeric else label_codes(column, self.labels)
+
+    def column(self, name: str, codes: Values) -> Column:
+        if self.numeric:
+            return super().column(name, codes)
+        return labelled(name, codes, self.labels, self.type, self.of)
 
     def _shown(self, level: Any) -> str:
         text = number_text(level, self.type) if self.numeric else level

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bnaf._text import plain_name
-from bnaf.columns.kind import Kind, Parts, Values
+from bnaf.columns.kind import Kind, Parts, Values, label_codes, labelled
 from bnaf.columns.stored import entry, refused, text_of
 from bnaf.errors import StorageError
 from bnaf.tables.cells import date_type
@@ -54,6 +54,22 @@ class Constant(Kind):
             return "empty throughout"
         shown = self.value if isinstance(self.value, str) else number_text(self.value, self.type)
         return f"constant: {plain_name(shown, 20) or repr('')}"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return (self.value,) if isinstance(self.value, str) else ()
+
+    def codes(self, column: Column) -> Values:
+        if isinstance(self.value, str):
+            return label_codes(column, self.labels)
+        return np.where(column.empty, np.nan, column.values.astype(np.float64))
+
+    def column(self, name: str, codes: Values) -> Column:
+        if isinstance(self.value, str):
+            return labelled(name, codes, self.labels, self.type, self.of)
+        kind = np.float64 if self.type in TYPES else np.int64
+        values = np.where(np.isnan(codes), 0, codes).astype(kind)
+        return Column(name, self.type, values, np.isnan(codes), of=self.of)
 
     def encode(self, column: Column) -> Parts:
         return Parts(None, None, np.where(self._same(column), 0.0, -np.inf))

@@ -99,6 +99,13 @@ class Date(Kind):
         shown = str(np.datetime64(seconds, "s"))
         return shown.split("T")[0] if self.resolution == "day" else shown
 
+    def codes(self, column: Column) -> Values:
+        """Return multiples of the resolution since the first date."""
+        return self.inner.codes(self._numbers(column))
+
+    def column(self, name: str, codes: Values) -> Column:
+        return self._dates(self.inner.column(name, codes))
+
     def encode(self, column: Column) -> Parts:
         return self.inner.encode(self._numbers(column))
 
@@ -137,11 +144,14 @@ class Date(Kind):
         number: Values | None,
         generator: np.random.Generator,
     ) -> Column:
-        found = self.inner.decode(name, level, number, generator)
+        return self._dates(self.inner.decode(name, level, number, generator))
+
+    def _dates(self, found: Column) -> Column:
+        """Return the dates that multiples of the resolution stand for."""
         multiples = np.round(np.where(found.empty, 0.0, found.values))
         limit = (MOST_TICKS - abs(self.origin)) // self.ticks
         ticks = self.origin + self.ticks * np.clip(multiples, -limit, limit).astype(np.int64)
-        return Column(name, self.type, ticks, found.empty)
+        return Column(found.name, self.type, ticks, found.empty)
 
     def as_dict(self) -> dict[str, Any]:
         return {

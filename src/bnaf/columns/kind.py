@@ -1,7 +1,7 @@
 """What a kind of column has to offer."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ from bnaf.tables.column import Column
 
 Values = Float64[np.ndarray, " rows"]
 Bounds = tuple[float | None, float | None]
+UNKNOWN = "\ufffd"  # what a level that was never seen is written as
 
 
 class Snapped(NamedTuple):
@@ -48,6 +49,9 @@ class Kind(ABC):
     name: ClassVar[str]
     """What it is called in files and in ``kinds``."""
 
+    type: str
+    """Type of the column."""
+
     @property
     @abstractmethod
     def levels(self) -> int:
@@ -66,6 +70,24 @@ class Kind(ABC):
     @abstractmethod
     def describe(self) -> str:
         """Return how it was read, in a few words."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Texts that codes of cells stand for; none where codes are the numbers themselves."""
+        return ()
+
+    def codes(self, column: Column) -> Values:
+        """Return one number per cell, nan where it is empty: the number itself, by default.
+
+        Raises:
+            TableError: If cells cannot be of this kind.
+        """
+        column = column.as_numbers()
+        return np.where(column.empty, np.nan, column.values)
+
+    def column(self, name: str, codes: Values) -> Column:
+        """Return the cells that codes stand for."""
+        return Column(name, self.type, codes, np.isnan(codes))
 
     @abstractmethod
     def encode(self, column: Column) -> Parts:
@@ -121,6 +143,28 @@ class Kind(ABC):
         Raises:
             StorageError: If it is something else.
         """
+
+
+def label_codes(column: Column, labels: Sequence[str]) -> Values:
+    """Return the places of texts among labels, the one after the last for others.
+
+    Raises:
+        TableError: If cells are no texts.
+    """
+    column = column.as_texts()
+    places = {label: place for place, label in enumerate(labels)}
+    found = np.array([places.get(level, len(labels)) for level in (*column.levels, "")])
+    return np.where(column.empty, np.nan, found[np.where(column.empty, -1, column.values)])
+
+
+def labelled(
+    name: str, codes: Values, labels: Sequence[str], kind: str = "text", of: str = "text"
+) -> Column:
+    """Return the texts at places among labels; a place after the last is an unknown one."""
+    empty = np.isnan(codes)
+    places = np.where(empty, 0, codes).astype(np.int64)
+    texts = (*labels, UNKNOWN) if (places >= len(labels)).any() else tuple(labels)
+    return Column(name, kind, np.minimum(places, len(labels)), empty, texts, of)
 
 
 def counted(count: int, what: str) -> str:

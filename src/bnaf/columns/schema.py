@@ -149,6 +149,30 @@ class Schema:
         total = shares.new_zeros(len(shares), len(self.kinds))
         return total.index_add_(1, places, shares)
 
+    def codes(self, frame: Frame) -> Float64[Tensor, "rows columns"]:
+        """Return one number per cell, nan where it is empty.
+
+        Numbers are themselves, dates multiples of their resolution since the first that was seen,
+        and texts the places of their levels, a level never seen the place after the last.
+
+        Raises:
+            TableError: If a column is missing, or cells cannot be of its kind.
+        """
+        columns = [
+            kind.codes(frame[name]) for name, kind in zip(self.names, self.kinds, strict=True)
+        ]
+        return _stack(columns, len(frame))
+
+    def frame(self, codes: Float64[Tensor, "rows columns"]) -> Frame:
+        """Return the rows of a table that codes stand for."""
+        values = codes.detach().cpu().numpy().T
+        return Frame(
+            tuple(
+                kind.column(name, cells)
+                for name, kind, cells in zip(self.names, self.kinds, values, strict=True)
+            )
+        )
+
     def encode(self, frame: Frame) -> Encoded:
         """Return the rows of a frame as a flow sees them.
 
