@@ -1,8 +1,8 @@
 """What a fit takes from a table or a stream: encoded rows, and how they became so."""
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any
 
@@ -37,6 +37,8 @@ class FitData:
         split: Which rows of the table these are.
         train: Encoded rows to train on, or a stream of them.
         valid: Those to validate on, if any.
+        shifts: What log-densities of training and validation rows gain in the mean to be in the
+            units of the table, where they do not all gain the same.
     """
 
     encoding: Encoding
@@ -45,6 +47,7 @@ class FitData:
     split: RowSplit
     train: Batch | StreamRows
     valid: Batch | StreamRows | None
+    shifts: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def contexts(self) -> Tensor | None:

@@ -10,9 +10,9 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from bnaf.errors import DtypeError, SettingsError, ShapeError
-from bnaf.laws.distribution import FlowDistribution
 from bnaf.model._chunks import common_batch
 from bnaf.model.standardisation import Standardisation
+from bnaf.tables.frames import Frame
 from bnaf.tables.names import check_names
 from bnaf.tables.reading import read_table
 from bnaf.tables.table import Table, check_types
@@ -85,7 +85,7 @@ class Encoding(ABC):
     @abstractmethod
     def draw(
         self,
-        law: FlowDistribution,
+        law: Any,
         count: int,
         context: Float64[Tensor, "*_ _"] | None,
         *,
@@ -107,7 +107,7 @@ class Encoding(ABC):
         """Tell whether rows, given columns last, are those that the encoding was fitted to."""
 
     @abstractmethod
-    def table(self, codes: Float64[Tensor, "rows columns"]) -> Table:
+    def table(self, codes: Float64[Tensor, "rows columns"]) -> Table | Frame:
         """Return codes of modelled columns as a table with their names and types."""
 
     def _names(self, name: str) -> tuple[str, ...]:
@@ -196,7 +196,7 @@ class NumberEncoding(Encoding):
 
     def draw(
         self,
-        law: FlowDistribution,
+        law: Any,
         count: int,
         context: Float64[Tensor, "*_ _"] | None,
         *,

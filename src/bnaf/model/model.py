@@ -12,6 +12,7 @@ from torch import Generator, Tensor
 
 from bnaf._checks import whole
 from bnaf._random import private_draws
+from bnaf.columns.kind import Bounds
 from bnaf.errors import (
     Argument,
     SettingsError,
@@ -20,12 +21,14 @@ from bnaf.errors import (
 )
 from bnaf.flows.flow import Flow
 from bnaf.flows.registry import flow_named
-from bnaf.laws.distribution import FlowDistribution
-from bnaf.model._chunks import CHUNK_ROWS, measure_rows
+from bnaf.model._chunks import CHUNK_ROWS, chunk_rows, measure_rows
 from bnaf.model._data import FitData
-from bnaf.model._making import make_flow, warn_of_secrets
+from bnaf.model._frames import read_data
+from bnaf.model._making import flow_kind, make_flow, warn_of_secrets
 from bnaf.model.encoding import Encoding, NumberEncoding
+from bnaf.model.kinds import KindEncoding
 from bnaf.model.standardisation import Standardisation
+from bnaf.tables.frames import Frame
 from bnaf.tables.table import Table
 from bnaf.training import TrainingRecord, TrainingSettings, fit, resolve
 
@@ -107,6 +110,8 @@ class Model:
         valid: Any = None,
         test: float = 0.0,
         weights: Any = None,
+        kinds: Mapping[str, str] | None = None,
+        bounds: Mapping[str, Bounds] | None = None,
         members: int | None = None,
         flow: str = "bnaf",
         flow_settings: Mapping[str, Any] | None = None,
@@ -118,6 +123,10 @@ class Model:
         progress: bool = True,
     ) -> "Model":
         """Fit a flow to a table, standardised by the moments of its rows.
+
+        Frames and files may have columns of every kind: text, whole or rounded numbers, dates,
+        values that occur often, and empty cells; what is discrete then has a mass, and what is
+        continuous a density. Arrays and tensors are numbers with a density.
 
         Up to 1,000 rows are also whitened: what is left to the flow is what the Gaussian of their
         means and covariance, or the linear regression on given columns, does not explain. Without
@@ -135,6 +144,10 @@ class Model:
                 :mod:`bnaf.report` can judge by them.
             weights: How much each row counts, in the moments as well; rows are then not set aside
                 unless asked for.
+            kinds: What some columns mean, by name, where that is not read off them rightly:
+                "category", "whole", "grid", "number", "date", or "text", which is left out.
+            bounds: Least and largest value of some columns of numbers, by name, ``None`` where
+                there is none: the density is zero outside.
             members: Number of flows whose densities are averaged, for one column given others.
                 Each leaves out a part of the rows, by which it is judged. ``None`` chooses 5 for
                 up to 10,000 rows without validation rows, and 1 for all other tables.
@@ -159,9 +172,21 @@ class Model:
             torch.Size([200])
         """
         settings = settings or TrainingSettings()
-        data = FitData.read(table, columns, given, valid, test, weights, settings.seed, members)
-        kind = flow_named(flow)
-        settings = resolve(settings, data.facts, kind)
+        flow_named(flow)
+        data = read_data(
+            table,
+            columns,
+            given,
+            valid,
+            test,
+            weights,
+            settings.seed,
+            members,
+            kinds,
+            bounds,
+            flow,
+        )
+        settings = resolve(settings, data.facts, flow_kind(flow, data))
         warn_of_secrets(data.facts.rows)
         with private_draws(settings.seed):
             untrained = make_flow(flow, data, flow_settings or {}).to(dtype)
@@ -187,7 +212,10 @@ class Model:
     def _fitted(cls, flow: Flow, data: FitData, record: TrainingRecord | None) -> "Model":
         """Return the model of a flow that was fitted to the rows of a table."""
         facts = record.shortened().as_dict() if record else {}
-        return cls(flow, data.encoding, record=facts | {"split": data.split.as_dict()})
+        facts |= {"split": data.split.as_dict()}
+        if data.shifts:
+            facts |= {"shift": dict(data.shifts)}
+        return cls(flow, data.encoding, record=facts)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -255,8 +283,39 @@ class Model:
             ShapeError: If the number of columns is wrong, or given ones are missing or not wanted.
             TableError: If a table lacks a column.
         """
-        scores, shift = self._measure(rows, given, FlowDistribution.log_prob)
+        scores, shift = self._measure(rows, given, _log_prob)
         return scores + shift
+
+    def log_shares(self, rows: Any, given: Any = None) -> Float64[Tensor, "rows columns"]:
+        """Return log p(cell | the cells before it) of each column, in nats.
+
+        They add up to the log-density of the row, and tell which cell makes it unlikely. First
+        come the columns that are discrete, which of the others are empty, and then the numbers.
+
+        Args:
+            rows: As in :meth:`log_prob`.
+            given: As there.
+
+        Raises:
+            SettingsError: If the columns are not modelled one after another.
+        """
+        encoding = self.encoding
+        if not isinstance(encoding, KindEncoding):
+            raise SettingsError(
+                "This model has no shares of single cells: its flow reads columns in several "
+                "orders. Fit it with ",
+                Argument("flow", "mixed"),
+                ".",
+            )
+        if given is None and self.given_columns and not isinstance(rows, Tensor | np.ndarray):
+            given = rows
+        codes, context = encoding.codes(rows, "rows"), self._context(given)
+        flow = self._precise()
+        with torch.no_grad():
+            parts = [
+                encoding.log_shares(flow(some), part) for part, some in chunk_rows(codes, context)
+            ]
+        return torch.cat(parts)
 
     def log_likelihood(self, loss: float, part: str = "loss") -> float:
         """Return what a loss of the training record says in the units of the table.
@@ -282,7 +341,7 @@ class Model:
             ShapeError: If the number of columns is wrong, or given ones are missing or not wanted.
             TableError: If a table lacks a column.
         """
-        return self._measure(rows, given, FlowDistribution.base_noise)[0]
+        return self._measure(rows, given, _base_noise)[0]
 
     def sample(
         self,
@@ -330,7 +389,7 @@ class Model:
         seed: int | None = None,
         generator: Generator | None = None,
         outside: str = "raise",
-    ) -> Table:
+    ) -> Table | Frame:
         """Draw rows as a table with the columns and types of the one that was fitted.
 
         Args:
@@ -356,7 +415,7 @@ class Model:
         self,
         rows: Any,
         given: Any,
-        measure: Callable[[FlowDistribution, Tensor], Tensor],
+        measure: Callable[[Any, Tensor], Tensor],
     ) -> tuple[Tensor, Tensor | float]:
         """Return what is measured of rows under the law of their given columns, and the shift."""
         if given is None and self.given_columns and not isinstance(rows, Tensor | np.ndarray):
@@ -402,6 +461,16 @@ class Model:
     def __repr__(self) -> str:
         given = f", given_columns={self.given_columns}" if self.given_columns else ""
         return f"Model({type(self.flow).__name__}, columns={self.columns}{given})"
+
+
+def _log_prob(law: Any, rows: Tensor) -> Tensor:
+    scores: Tensor = law.log_prob(rows)
+    return scores
+
+
+def _base_noise(law: Any, rows: Tensor) -> Tensor:
+    noise: Tensor = law.base_noise(rows)
+    return noise
 
 
 def _device(holder: object) -> torch.device:
