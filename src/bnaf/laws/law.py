@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from copy import copy
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -46,7 +46,7 @@ class RowLaw(Distribution):
         """Number of columns of a row."""
         return self.event_shape[0]
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
+    def expand(self, batch_shape: Any, _instance: Any = None) -> "RowLaw":
         """Return the same law with a larger batch shape."""
         batch_shape = torch.Size(batch_shape)
         try:
