@@ -273,9 +273,14 @@ def test_a_number_that_is_given_is_there(flow):
     assert (rows[:, 3] == 0.5).all()
 
 
-def test_few_effective_draws_are_told(flow):
-    given = torch.full((9,), nan, dtype=torch.float64)
-    given[[3, 4]], given[5:] = torch.tensor([40.0, -40.0]).double(), 0
+def test_few_effective_draws_are_told():
+    flow = build([2, 2], 0, code=1, category_layers=0)
+    with torch.no_grad():  # one in 150 has level 1 in the first part, and then in the second
+        flow.categories.bias.copy_(torch.tensor([5.0, 0, 0, 0]))
+        flow.codes.codes.copy_(torch.tensor([[0.0], [1.0]]))
+        flow.categories.last.weight[2:] = torch.tensor([[0.0], [20.0]])
+        flow.categories.bias[2:] = torch.tensor([10.0, 0.0])
+    given = torch.tensor([nan, 1], dtype=torch.float64)
     with pytest.warns(bnaf.FewDrawsWarning, match="few draws: .* effective ones of 50"):
         flow().sample((50,), given=given)
 
