@@ -127,7 +127,7 @@ class CategoryNetwork(nn.Module):
             nn.init.zeros_(self.last.weight)
 
     def log_shares(
-        self, codes: Float[Tensor, "*batch inputs"] | None, levels: Float[Tensor, "*batch parts"]
+        self, codes: Float[Tensor, "... inputs"] | None, levels: Float[Tensor, "*batch parts"]
     ) -> Float[Tensor, "*batch parts"]:
         """Return the log-probability of every level given those before; 0 where it is not known.
 
@@ -146,7 +146,7 @@ class CategoryNetwork(nn.Module):
         return shares[..., [self.order.index(part) for part in range(len(self.order))]]
 
     def log_probs(
-        self, codes: Float[Tensor, "*batch inputs"] | None, batch: Sequence[int], part: int
+        self, codes: Float[Tensor, "... inputs"] | None, batch: Sequence[int], part: int
     ) -> Float[Tensor, "*batch levels"]:
         """Return the log-probabilities of the levels of one part, given those before it."""
         count = self.levels[part]
@@ -154,7 +154,7 @@ class CategoryNetwork(nn.Module):
         return self(codes, batch)[self.counts.index(count)][..., alike.index(part), :]
 
     def forward(
-        self, codes: Float[Tensor, "*batch inputs"] | None, batch: Sequence[int]
+        self, codes: Float[Tensor, "... inputs"] | None, batch: Sequence[int]
     ) -> list[Float[Tensor, "*batch parts levels"]]:
         """Return log-probabilities, of all parts of as many levels at once, by :attr:`counts`.
 

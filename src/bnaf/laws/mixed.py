@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -23,6 +23,7 @@ Snap = Callable[[int, Tensor], tuple[Tensor, Tensor, Tensor]]
 below and above."""
 
 
+@runtime_checkable
 class NumberLaw(Protocol):
     """Law of the numbers of rows whose levels are known: a stack in one order on normal noise."""
 
@@ -33,6 +34,7 @@ class NumberLaw(Protocol):
         """Return the cells that noise stands for, feature by feature."""
 
 
+@runtime_checkable
 class MixedPredictions(Protocol):
     """What a law of mixed rows is made of; a context, where there is one, is in it already."""
 
@@ -176,10 +178,15 @@ class MixedLaw(RowLaw):
             generator: Where draws come from; torch's own by default.
 
         Raises:
-            TableError: If what is given has probability zero.
+            TableError: If what is given is impossible, or has probability zero.
         """
         shape = torch.Size(sample_shape)
         given = self.packing.complete(self._checked(given, "given"))
+        if self.packing.odd_parts(given).any():
+            raise TableError(
+                "given must hold levels that exist, finite numbers and intervals that contain "
+                "their middle, got others; NaN is what is free."
+            )
         known = self.packing.known(given)
         levels = self.packing.split(given).levels
         count, late = shape.numel(), known & self.packing.after_free(known, levels)
@@ -189,14 +196,15 @@ class MixedLaw(RowLaw):
         drawn = max(count, whole("particles", particles))
         rows = self._draw(given.expand(drawn, *given.shape), snap, generator)
         log_weights = torch.where(late, self.log_shares(rows), 0.0).sum(-1)
-        weights = log_weights.softmax(0).flatten(1)  # (drawn, all given rows)
+        weights = log_weights.reshape(drawn, -1).softmax(0)  # (drawn, given rows)
         if weights.isnan().any():
             raise TableError(
-                "Some given rows have probability zero, at least with what was drawn before "
-                "them: give other values."
+                "Some given rows have probability zero after all that was drawn before them; give "
+                "other values, or draw with more particles."
             )
         index = torch.multinomial(weights.t(), count, replacement=True, generator=generator)
-        rows = rows.flatten(1, -2)[index.t(), torch.arange(index.shape[0], device=index.device)]
+        rows = rows.reshape(drawn, -1, self.features)
+        rows = rows[index.t(), torch.arange(len(index), device=index.device)]
         effective = 1 / weights.square().sum(0)
         return GivenDraws(rows.reshape(*shape, *given.shape), effective.reshape(given.shape[:-1]))
 
