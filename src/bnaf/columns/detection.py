@@ -9,11 +9,12 @@ from bnaf.columns.constant import Constant
 from bnaf.columns.date import Date
 from bnaf.columns.grid import Grid
 from bnaf.columns.kind import Bounds, Kind, Values
-from bnaf.columns.lattice import find_lattice
+from bnaf.columns.lattice import is_gridded
 from bnaf.columns.number import Number
 from bnaf.columns.ranges import finite_numbers
 from bnaf.columns.text import LeftOut
 from bnaf.errors import SettingsError
+from bnaf.tables.cells import is_dated
 from bnaf.tables.column import Column
 
 CHOICES = ("category", "whole", "grid", "number", "date", "text")
@@ -22,7 +23,6 @@ FREE_TEXT = 0.5  # distinct texts in a row from which on they are no levels
 IDENTIFIER = re.compile(
     r"(^|[\W_])(id|uuid|guid|identifier)($|[\W_\d])|[a-z]I[dD]$", re.IGNORECASE
 )
-LOOKED_AT = 100_000  # rows that kinds are read off, at most
 
 
 def fit_column(
@@ -67,39 +67,15 @@ def fit_column(
 
 def find_kind(column: Column) -> str:
     """Return the kind of a column that varies and is no identifier."""
-    if column.holds == "dates":
+    if column.holds == "dates" or is_dated(column):
         return "date"
     if column.holds == "texts" or column.type == "bool":
         return "category"
-    finite_numbers(column)
     distinct, rows = _distinct(column), len(column.present)
     enough = ROWS_PER_LEVEL if distinct > 2 else 2
     if distinct <= FEW_LEVELS and rows >= enough * distinct:
         return "category"
-    return "grid" if is_gridded(column) else "number"
-
-
-def is_gridded(column: Column) -> bool:
-    """Return whether numbers lie on a grid so coarse that it shows.
-
-    That is so where half of the rows share their value with another, or where the grid has not
-    many more points than there are rows.
-    """
-    values = _looked_at(column)
-    lattice = find_lattice(values, column.type)
-    if lattice is None:
-        return False
-    counts = np.unique(values, return_counts=True)[1]
-    alone = float((counts == 1).sum()) / len(values)
-    points = float(np.ptp(lattice.index(values))) + 1
-    return alone <= 0.6 or points <= 2 * len(values)
-
-
-def _looked_at(column: Column) -> Values:
-    values = column.present.astype(np.float64)
-    if len(values) <= LOOKED_AT:
-        return values
-    return np.random.default_rng(0).choice(values, LOOKED_AT, replace=False)
+    return "grid" if is_gridded(finite_numbers(column), column.type) else "number"
 
 
 def _distinct(column: Column) -> int:
@@ -111,7 +87,7 @@ def _useless(column: Column) -> str:
     if column.holds == "objects":
         return f"{column.type}: neither numbers, text nor dates"
     rows = len(column.present)
-    if rows < 2 or column.holds == "dates":
+    if rows < 2 or column.holds == "dates" or is_dated(column):
         return ""
     distinct = _distinct(column)
     if column.holds == "texts":

@@ -6,6 +6,8 @@ import numpy as np
 from jaxtyping import Float64
 
 MOST_DIGITS = 12
+LOOKED_AT = 100_000  # rows
+MOST_ALONE, POINTS_PER_ROW = 0.6, 2.0  # up to which a grid shows
 LARGEST = 2.0**50  # up to which multiples are told apart with room to spare
 
 
@@ -62,3 +64,24 @@ def find_lattice(values: Float64[np.ndarray, " values"], kind: str = "float64") 
             step = int(np.gcd.reduce(np.diff(whole))) if len(whole) > 1 else 1
             return Lattice(digits, step, int(whole[0]))
     return None
+
+
+def is_gridded(values: Float64[np.ndarray, " values"], kind: str = "float64") -> bool:
+    """Return whether numbers lie on a grid so coarse that it shows.
+
+    That is so where two in five of the rows share their value with another, or where the grid
+    has not many more points than there are rows.
+
+    Args:
+        values: Finite values, one per row.
+        kind: Element type they had.
+    """
+    if len(values) > LOOKED_AT:
+        values = np.random.default_rng(0).choice(values, LOOKED_AT, replace=False)
+    lattice = find_lattice(values, kind)
+    if lattice is None:
+        return False
+    counts = np.unique(values, return_counts=True)[1]
+    alone = float((counts == 1).sum()) / len(values)
+    points = float(np.ptp(lattice.index(values))) + 1
+    return alone <= MOST_ALONE or points <= POINTS_PER_ROW * len(values)

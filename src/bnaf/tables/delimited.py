@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bnaf.errors import Argument, TableError
-from bnaf.tables.arrow import RawColumn, arrow_columns, arrow_table
+from bnaf.tables.arrow import ArrowColumns, RawColumn, arrow_columns, arrow_table
 from bnaf.tables.format import Format, Limits, Reading
 from bnaf.tables.table import Table
 
@@ -178,17 +178,29 @@ def _read_bounded(stream: Any, path: Path, limits: Limits) -> bytes:
     return b"".join(parts)
 
 
-def _write(table: Table, delimiter: str | None) -> bytes:
+def _write(table: Table | ArrowColumns, delimiter: str | None) -> bytes:
     from pyarrow import csv as arrow
 
     delimiter = "," if delimiter is None else delimiter
+    cells = arrow_table(table)
     header = io.StringIO()
-    csv.writer(header, delimiter=delimiter, lineterminator="\n").writerow(table.columns)
+    csv.writer(header, delimiter=delimiter, lineterminator="\n").writerow(cells.column_names)
     content = io.BytesIO()
     content.write(header.getvalue().encode())
     options = arrow.WriteOptions(include_header=False, delimiter=delimiter)
-    arrow.write_csv(arrow_table(table), content, options)
+    arrow.write_csv(_spelled_out(cells), content, options)
     return content.getvalue()
+
+
+def _spelled_out(table: Any) -> Any:
+    """Return a table whose categories are written as their levels."""
+    import pyarrow as pa
+
+    columns = [
+        column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+        for column in table.columns
+    ]
+    return pa.Table.from_arrays(columns, names=table.column_names)
 
 
 CSV = Format((".csv", ".tsv", ".txt"), None, _read_file, _write)
