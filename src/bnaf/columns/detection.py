@@ -4,12 +4,12 @@ import re
 
 import numpy as np
 
-from bnaf.columns.category import Category
+from bnaf.columns.category import MOST_LEVELS, Category
 from bnaf.columns.constant import Constant
 from bnaf.columns.date import Date
 from bnaf.columns.grid import Grid
 from bnaf.columns.kind import Bounds, Kind, Values
-from bnaf.columns.lattice import is_gridded
+from bnaf.columns.lattice import ROWS_PER_VALUE, is_gridded
 from bnaf.columns.number import Number
 from bnaf.columns.ranges import finite_numbers
 from bnaf.columns.text import LeftOut
@@ -75,7 +75,10 @@ def find_kind(column: Column) -> str:
     enough = ROWS_PER_LEVEL if distinct > 2 else 2
     if distinct <= FEW_LEVELS and rows >= enough * distinct:
         return "category"
-    return "grid" if is_gridded(finite_numbers(column), column.type) else "number"
+    if is_gridded(finite_numbers(column), column.type):
+        return "grid"
+    tied = distinct <= MOST_LEVELS and rows >= ROWS_PER_VALUE * distinct
+    return "category" if tied else "number"  # a density has no bound where values repeat
 
 
 def _distinct(column: Column) -> int:

@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -193,13 +194,17 @@ def _write(table: Table | ArrowColumns, delimiter: str | None) -> bytes:
 
 
 def _spelled_out(table: Any) -> Any:
-    """Return a table whose categories are written as their levels."""
+    """Return a table with categories as their levels, and no fractions of whole seconds."""
     import pyarrow as pa
 
-    columns = [
-        column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
-        for column in table.columns
-    ]
+    columns = []
+    for column in table.columns:
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        elif pa.types.is_timestamp(column.type):
+            with suppress(pa.ArrowInvalid):  # there are fractions
+                column = column.cast(pa.timestamp("s", column.type.tz))
+        columns.append(column)
     return pa.Table.from_arrays(columns, names=table.column_names)
 
 
