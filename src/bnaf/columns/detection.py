@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-from bnaf.columns.category import MOST_LEVELS, Category
+from bnaf.columns.category import Category
 from bnaf.columns.constant import Constant
 from bnaf.columns.date import Date
 from bnaf.columns.grid import Grid
@@ -19,10 +19,9 @@ from bnaf.tables.column import Column
 
 CHOICES = ("category", "whole", "grid", "number", "date", "text")
 FEW_LEVELS, ROWS_PER_LEVEL = 20, 20  # up to which numbers are categories, and what each needs
+MOST_TIED = 100  # numbers without a grid that repeat and are still categories
 FREE_TEXT = 0.5  # distinct texts in a row from which on they are no levels
-IDENTIFIER = re.compile(
-    r"(^|[\W_])(id|uuid|guid|identifier)($|[\W_\d])|[a-z]I[dD]$", re.IGNORECASE
-)
+IDENTIFIER = re.compile(r"(?i:(^|[\W_])(id|uuid|guid|identifier)($|[\W_\d]))|[a-z]I[dD]$")
 
 
 def fit_column(
@@ -77,7 +76,7 @@ def find_kind(column: Column) -> str:
         return "category"
     if is_gridded(finite_numbers(column), column.type):
         return "grid"
-    tied = distinct <= MOST_LEVELS and rows >= ROWS_PER_VALUE * distinct
+    tied = distinct <= MOST_TIED and rows >= ROWS_PER_VALUE * distinct
     return "category" if tied else "number"  # a density has no bound where values repeat
 
 

@@ -1,6 +1,6 @@
 """Columns of Arrow tables as NumPy arrays."""
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -12,6 +12,7 @@ NUMPY_NAMES = {"halffloat": "float16", "float": "float32", "double": "float64"}
 LARGEST_WHOLE = 2**53  # up to which float64 has every whole number
 
 
+@runtime_checkable
 class ArrowColumns(Protocol):
     """What has columns of any kind, as a frame does."""
 
