@@ -66,9 +66,9 @@ def read_data(
     names, known = choose_columns(frame, columns, given)
     kinds, bounds = dict(kinds or {}), dict(bounds or {})
     if flow == DEFAULT and is_plain(frame, names, known, kinds, bounds):
-        table = plain_table(frame.select([*names, *known]))
+        table = frame.select([*names, *known]).as_table()
         if valid is not None and not isinstance(valid, int | float):
-            valid = plain_table(read_frame(valid, columns=table.columns))
+            valid = read_frame(valid, columns=table.columns).as_table()
         return FitData.read(table, names, known, valid, test, weights, seed, members)
     if members not in (None, 1):
         raise SettingsError(
@@ -96,13 +96,6 @@ def is_plain(
         if Number.fit(column).levels:  # some value is taken often
             return False
     return True
-
-
-def plain_table(frame: Frame) -> Table:
-    """Return columns of numbers as a table."""
-    columns = [column.as_numbers() for column in frame.columns]
-    rows = np.stack([column.values for column in columns], 1)
-    return Table(torch.from_numpy(rows), frame.names, tuple(column.type for column in columns))
 
 
 def choose_columns(

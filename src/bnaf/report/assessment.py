@@ -17,7 +17,6 @@ from bnaf.model.description import describe
 from bnaf.model.model import Model
 from bnaf.report.care import Care, find_care
 from bnaf.report.parts import Part, Parts, find_parts
-from bnaf.tables.reading import read_table
 from bnaf.tables.table import Table
 
 LEAST = 10
@@ -166,10 +165,7 @@ def assess(
 
 
 def _as_table(model: Model, rows: Any) -> Table:
-    if isinstance(rows, Table):
-        return rows
-    columns = [*model.columns, *model.given_columns]
-    return read_table(rows, columns=columns, given=model.given_columns, warn=False)
+    return rows if isinstance(rows, Table) else model.read(rows)
 
 
 def _standings(model: Model, parts: Parts, scores: dict[str, Scores]) -> list[Standing]:

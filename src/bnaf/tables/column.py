@@ -54,6 +54,13 @@ class Column:
         """Values of the cells that are not empty."""
         return self.values[~self.empty]
 
+    @property
+    def constant(self) -> bool:
+        """Whether it says nothing: one value in all cells, or none in any."""
+        present = self.present
+        varies = len(present) and bool((present != present[0]).any())
+        return not varies and (not len(present) or not self.empty.any())
+
     def take(self, indices: Any) -> "Column":
         """Return the cells at some indices."""
         return replace(self, values=self.values[indices], empty=self.empty[indices])
