@@ -10,6 +10,7 @@ from torch import nn
 
 from bnaf import Model, TrainingSettings
 from bnaf._random import private_draws
+from bnaf.estimators import FlowDensity
 
 WAYS = {
     "randn": lambda: torch.randn(5),
@@ -83,3 +84,32 @@ def test_fits_of_one_seed_are_the_same_in_many_threads():
     expected = fit(0)
     with ThreadPoolExecutor(4) as pool:
         assert all(torch.equal(weights, expected) for weights in pool.map(fit, range(4)))
+
+
+def conditional_fit():
+    """Rows drawn from a fit whose context network drops units out."""
+    model = Model.fit(
+        banana(40).double(),
+        given=["x0"],
+        members=1,
+        flow_settings={"width": 3, "context_dropout": 0.5},
+        settings=TrainingSettings(steps=5),
+        progress=False,
+    )
+    return model.sample(4, torch.zeros(1), seed=0)
+
+
+def estimated():
+    """Rows drawn from an estimator."""
+    density = FlowDensity(training=TrainingSettings(steps=2), random_state=0)
+    return torch.from_numpy(density.fit(banana(40).numpy()).sample(4, random_state=0))
+
+
+@pytest.mark.parametrize("deed", [conditional_fit, estimated])
+def test_deeds_of_one_seed_are_the_same_in_threads_and_leave_torch_alone(deed):
+    before = torch.get_rng_state()
+    expected = deed()
+    with ThreadPoolExecutor(2) as pool:
+        found = [running.result() for running in [pool.submit(deed) for _ in range(2)]]
+    assert all(torch.equal(rows, expected) for rows in found)
+    assert torch.equal(torch.get_rng_state(), before)

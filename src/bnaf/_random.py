@@ -1,14 +1,20 @@
-"""Draws that are private: torch's own generators are neither used nor disturbed."""
+"""Draws that are private: torch's own generators are neither used nor disturbed.
+
+In plain torch a mode gives generators of our own to whatever draws. Compiled code takes neither
+modes nor generators, so what the library draws in it is drawn by an operator, which finds them
+when it runs.
+"""
 
 import hashlib
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Generator, Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -26,6 +32,7 @@ _TAKE_GENERATORS: frozenset[Callable[..., Any]] = frozenset(
     ]
 )
 _ALIKE = {torch.rand_like: torch.rand, torch.randn_like: torch.randn}
+_compiled: "ContextVar[_PrivateDraws | None]" = ContextVar("compiled", default=None)
 _wanted: ContextVar[bool] = ContextVar("wanted", default=True)
 
 
@@ -37,22 +44,83 @@ def mix_seed(seed: int, *numbers: int) -> int:
     return seed
 
 
-def private_draws(seed: int | None = None) -> AbstractContextManager[Any]:
+def private_draws(source: int | Generator | None = None) -> AbstractContextManager[Any]:
     """Let what draws in this thread draw from generators of our own for a while.
 
     Args:
-        seed: The seed; one of the system's by default.
+        source: The seed, or the generator itself; a seed of the system's by default.
     """
-    return _PrivateDraws(secrets.randbits(62) if seed is None else seed)
+    return _PrivateDraws(secrets.randbits(62) if source is None else source)
+
+
+@contextmanager
+def compiled_draws(seed: int) -> Iterator[None]:
+    """Let compiled code draw from generators of our own, in :func:`draw_normal` and `Dropout`.
+
+    Args:
+        seed: The seed; the numbers are those of :func:`private_draws`.
+    """
+    token = _compiled.set(_PrivateDraws(seed))
+    try:
+        yield
+    finally:
+        _compiled.reset(token)
+
+
+def draw_normal(
+    shape: Sequence[int], like: Tensor, generator: Generator | None = None
+) -> Float[Tensor, "..."]:
+    """Return standard normal numbers of the type and on the device of a tensor."""
+    if generator is None and _is_compiled():
+        drawn: Tensor = _draw(shape, None, like.dtype, like.device)
+        return drawn
+    return torch.randn(shape, dtype=like.dtype, device=like.device, generator=generator)
+
+
+class Dropout(nn.Dropout):
+    """Torch's dropout, whose masks are ours in compiled code too."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not (self.training and self.p and _is_compiled()):
+            return super().forward(input)
+        kept: Tensor = _draw(input.shape, 1 - self.p, input.dtype, input.device)
+        return input * (kept / (1 - self.p))
+
+
+def _is_compiled() -> bool:
+    """Tell whether torch.compile looks on; what is exported must run without the library."""
+    return torch.compiler.is_dynamo_compiling() and not torch.compiler.is_exporting()
+
+
+@torch.library.custom_op("bnaf::draw", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,))
+def _draw(
+    shape: Sequence[int], share: float | None, dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """Return standard normal numbers or, given a share, as many ones among zeros."""
+    private = _compiled.get()
+    generator = None if private is None else private.generator(device)
+    if share is None:
+        return torch.randn(shape, dtype=dtype, device=device, generator=generator)
+    return torch.empty(shape, dtype=dtype, device=device).bernoulli_(share, generator=generator)
+
+
+@_draw.register_fake
+def _(
+    shape: Sequence[int], share: float | None, dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    return torch.empty(shape, dtype=dtype, device=device)
 
 
 class _PrivateDraws(TorchFunctionMode):
     """Torch with a generator given to whatever draws without one; other threads see none of it."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, source: int | Generator) -> None:
         super().__init__()
-        self.seed = seed
         self.generators: dict[torch.device, Generator] = {}
+        if isinstance(source, Generator):
+            self.generators[source.device] = source
+            source = source.initial_seed()
+        self.seed = source
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -68,7 +136,7 @@ class _PrivateDraws(TorchFunctionMode):
             like, *args = args
             kwargs = {"dtype": like.dtype, "device": device} | kwargs
             func, args = _ALIKE[func], (like.shape, *args)
-        return func(*args, **kwargs | {"generator": self._generator(device)})
+        return func(*args, **kwargs | {"generator": self.generator(device)})
 
     def _drop_out(
         self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
@@ -76,33 +144,15 @@ class _PrivateDraws(TorchFunctionMode):
         """Return what torch's dropout does, which takes no generator."""
         if not training or p == 0:
             return input
-        kept = torch.empty_like(input).bernoulli_(1 - p, generator=self._generator(input.device))
+        kept = torch.empty_like(input).bernoulli_(1 - p, generator=self.generator(input.device))
         scaled = kept / (1 - p) if p < 1 else kept
         return input.mul_(scaled) if inplace else input * scaled
 
-    def _generator(self, device: torch.device) -> Generator:
+    def generator(self, device: torch.device) -> Generator:
+        """Return the generator of a device."""
         if device not in self.generators:
             self.generators[device] = Generator(device).manual_seed(self.seed)
         return self.generators[device]
-
-
-@contextmanager
-def lent_draws(seed: int, device: torch.device) -> Iterator[None]:
-    """Lend torch's own generators a state of ours, for code that takes no others.
-
-    Whatever other threads draw meanwhile is disturbed.
-
-    Args:
-        seed: The seed.
-        device: Where values are drawn, beside the CPU.
-    """
-    cuda = device.type == "cuda"
-    with torch.random.fork_rng(devices=[device] if cuda else []):
-        torch.default_generator.manual_seed(seed)
-        if cuda:
-            with torch.cuda.device(device):
-                torch.cuda.manual_seed(seed)
-        yield
 
 
 def _device(args: Any, kwargs: dict[str, Any]) -> torch.device:

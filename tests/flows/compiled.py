@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from bnaf import BNAF, Flow, ShapeError
+from bnaf._random import compiled_draws, private_draws
 
 
 class Objective(nn.Module):
@@ -30,8 +31,37 @@ def check(flow: Flow, backend: str) -> None:
         assert (ours - theirs).norm() <= 1e-3 * theirs.norm() + 1e-4
 
 
+class Drawing(nn.Module):
+    """What draws within a fit: a law of ours, and the dropout of a context network."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        settings = {"transforms": 1, "width": 3, "context_width": 8, "context_dropout": 0.5}
+        self.flow = BNAF(2, 2, direction="sampling", **settings)
+
+    def forward(self, context: Tensor) -> Tensor:
+        return self.flow(context).rsample_and_log_prob((2,))[1]
+
+
+def check_draws(backend: str) -> None:
+    drawing, context = Drawing(), torch.randn(5, 2)
+    compiled = torch.compile(drawing, fullgraph=True, backend=backend)
+    with private_draws(1):
+        expected = drawing(context)
+    before = torch.get_rng_state()
+    with compiled_draws(1):
+        found = compiled(context)
+    with compiled_draws(2):
+        other = compiled(context)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    assert not torch.equal(other, found)
+    assert not torch.equal(found[0], found[1])
+
+
 def main(backend: str) -> None:
     torch.manual_seed(0)
+    check_draws(backend)
     check(BNAF(3, width=3, transforms=2), backend)
     check(BNAF.paper(2, 2, transforms=1, width=3), backend)
     try:

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from bnaf._random import Dropout
 from bnaf.block.weights import Contexts
 from bnaf.laws.affine import bounded
 
@@ -72,7 +73,7 @@ class Conditioner(nn.Module):
         for _ in range(hidden_layers):
             modules += [nn.Linear(inputs, width), nn.SiLU()]
             if dropout:
-                modules.append(nn.Dropout(dropout))
+                modules.append(Dropout(dropout))
             inputs = width
         if hidden_layers and rank is not None:
             modules.append(nn.Linear(inputs, rank))

@@ -23,8 +23,8 @@ class NetworkTransform(RowTransform):
     """
 
     def __init__(self, networks: Networks, context_batch: Sequence[int] = ()) -> None:
-        super().__init__(networks.features, networks.like)
-        self.networks, self.context_batch = networks.fold(), torch.Size(context_batch)
+        super().__init__(networks.features, networks.like, context_batch)
+        self.networks = networks.fold()
 
     @property
     def onto(self) -> bool:

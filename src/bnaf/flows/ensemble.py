@@ -32,7 +32,7 @@ class MixtureTransform(RowTransform):
     """
 
     def __init__(self, members: Sequence[RowTransform]) -> None:
-        super().__init__(1, members[0].like)
+        super().__init__(1, members[0].like, members[0].context_batch)
         self.members = members
 
     @property

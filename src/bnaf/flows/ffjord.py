@@ -67,7 +67,9 @@ class FFJORD(TransformFlow):
         )
 
     @classmethod
-    def sizes_for(cls, features: int, *, small: bool) -> dict[str, Any]:
+    def sizes_for(
+        cls, features: int, *, small: bool, given: int = 0, rows: int | None = None
+    ) -> dict[str, Any]:
         """Return the width that suits a table."""
         return {"width": 32 if small else max(64, min(4 * features, 256))}
 

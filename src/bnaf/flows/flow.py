@@ -7,7 +7,7 @@ from functools import wraps
 from typing import Any, ClassVar, NamedTuple
 
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 from torch.distributions import Distribution
 
 from bnaf._checks import check_rows, plain, whole
@@ -91,20 +91,14 @@ class Flow(nn.Module, ABC):
         """
 
     @classmethod
-    def sizes_for(cls, features: int, *, small: bool) -> dict[str, Any]:
+    def sizes_for(
+        cls, features: int, *, small: bool, given: int = 0, rows: int | None = None
+    ) -> dict[str, Any]:
         """Return the settings that suit a table; those of the constructor by default.
 
         Args:
-            features: Number of columns.
+            features: Number of columns, those given left out.
             small: Whether its rows are few.
-        """
-        return {}
-
-    @classmethod
-    def context_sizes_for(cls, given: int, rows: int | None) -> dict[str, Any]:
-        """Return the settings that suit so many given columns; the constructor's by default.
-
-        Args:
             given: Number of columns that are given.
             rows: Number of rows, where it is known.
         """
@@ -218,11 +212,18 @@ class Flow(nn.Module, ABC):
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
 
-    def missing_mass(self, draws: int = 10_000, context: Tensor | None = None) -> MissingMass:
+    def missing_mass(
+        self,
+        draws: int = 10_000,
+        context: Tensor | None = None,
+        *,
+        generator: Generator | None = None,
+    ) -> MissingMass:
         """Return the share of the base that the flow cannot reach: none by default.
 
         Args:
             draws: Number of draws of the base, per context, where it has to be estimated.
             context: Conditioning rows, for a flow that takes them.
+            generator: Where the draws come from; torch's own by default.
         """
         return MissingMass(0.0, 0.0)

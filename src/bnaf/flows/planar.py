@@ -59,7 +59,7 @@ class PlanarTransform(RowTransform):
     """
 
     def __init__(self, plane: Plane) -> None:
-        super().__init__(plane.w.shape[-1], plane.w)
+        super().__init__(plane.w.shape[-1], plane.w, plane.bias.shape)
         self.plane = plane
 
     def _place(self, x: Points) -> Float[Tensor, "..."]:

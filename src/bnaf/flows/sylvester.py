@@ -106,7 +106,7 @@ class SylvesterTransform(RowTransform):
     """
 
     def __init__(self, features: int, elements: Elements) -> None:
-        super().__init__(features, elements.bias)
+        super().__init__(features, elements.bias, elements.bias.shape[:-1])
         self.elements = elements
         diagonals = (part.diagonal(dim1=-2, dim2=-1) for part in (elements.outer, elements.inner))
         self.outer_diagonal, self.inner_diagonal = diagonals

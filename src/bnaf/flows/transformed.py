@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Generator, Tensor
 
 from bnaf._checks import one_of, whole
 from bnaf.flows.flow import Flow, MissingMass
@@ -60,7 +60,13 @@ class TransformFlow(Flow):
         watched = () if self.snapshots else tuple(self.parameters())
         return FlowDistribution(transform, base, batch, watched=watched)
 
-    def missing_mass(self, draws: int = 10_000, context: Tensor | None = None) -> MissingMass:
+    def missing_mass(
+        self,
+        draws: int = 10_000,
+        context: Tensor | None = None,
+        *,
+        generator: Generator | None = None,
+    ) -> MissingMass:
         """Return the share of the base that has no pre-image, and its standard error.
 
         A density that is the pull-back of its base through a map that is not onto integrates to
@@ -70,13 +76,14 @@ class TransformFlow(Flow):
         Args:
             draws: Number of draws of the base, per context.
             context: Conditioning rows, for a flow that takes them.
+            generator: Where the draws come from; torch's own by default.
         """
         draws = whole("draws", draws)
         with torch.no_grad():
             law = self(context)
             if law.onto:
                 return MissingMass(0.0, 0.0)
-            outside = law.draw_inside((draws,))[1]
+            outside = law.draw_inside((draws,), generator)[1]
             share = outside.to(torch.float64).mean().item()
             # one draw more on either side, so that an estimate of 0 or 1 is not taken for certain
             smooth = (share * outside.numel() + 1) / (outside.numel() + 2)

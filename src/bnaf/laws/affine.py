@@ -28,7 +28,8 @@ class ScaleTransform(RowTransform):
     def __init__(
         self, log_scale: Float[Tensor, "*batch features"], shift: Float[Tensor, "*batch features"]
     ) -> None:
-        super().__init__(shift.shape[-1], shift)
+        batch = torch.broadcast_shapes(log_scale.shape, shift.shape)[:-1]
+        super().__init__(shift.shape[-1], shift, batch)
         self.log_scale, self.shift = log_scale, shift
 
     def _map(self, x: Points, *, ladj: bool) -> Passage:

@@ -3,14 +3,16 @@
 import math
 import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Generator, Tensor
 from torch.distributions import Distribution, Independent, Normal, constraints
 
 from bnaf._checks import one_of
+from bnaf._random import draw_normal, private_draws
 from bnaf._torch import traced
 from bnaf.errors import InversionError, RedrawWarning
 from bnaf.laws.law import RowLaw
@@ -77,6 +79,7 @@ class FlowDistribution(RowLaw):
         sample_shape: Any = torch.Size(),  # noqa: B008
         *,
         outside: str = "raise",
+        generator: Generator | None = None,
     ) -> Float[Tensor, "..."]:
         """Draw rows, without gradients.
 
@@ -84,6 +87,7 @@ class FlowDistribution(RowLaw):
             sample_shape: How many, in what shape; the batch shape of the law follows.
             outside: What to do with draws of the base that have no pre-image, under a flow that is
                 not onto: "raise" an error, or "redraw" them, with a warning that says how many.
+            generator: Where the draws come from; torch's own by default.
 
         Raises:
             InversionError: If some draw has no pre-image and is not to be redrawn.
@@ -91,19 +95,19 @@ class FlowDistribution(RowLaw):
         one_of("outside", outside, ("raise", "redraw"))
         with torch.no_grad():
             if outside == "raise" or self.onto:
-                return self.rsample(sample_shape)
-            x, missed = self.draw_inside(sample_shape)
+                return self.rsample(sample_shape, generator=generator)
+            x, missed = self.draw_inside(sample_shape, generator)
             redrawn = 0
             for _ in range(MAX_REDRAWS):
                 if not missed.any():
                     break
                 redrawn += int(missed.sum())
                 if self.batch_shape.numel() == 1:  # any row will do: draw only what is missing
-                    again, outside_still = self.draw_inside((int(missed.sum()),))
+                    again, outside_still = self.draw_inside((int(missed.sum()),), generator)
                     x[missed] = again.reshape(-1, self.features)
                     missed[missed.clone()] = outside_still.flatten()
                 else:
-                    again, outside_still = self.draw_inside(sample_shape)
+                    again, outside_still = self.draw_inside(sample_shape, generator)
                     x = torch.where(missed.unsqueeze(-1), again, x)
                     missed = missed & outside_still
             if missed.any():
@@ -120,13 +124,20 @@ class FlowDistribution(RowLaw):
             )
         return x
 
-    def rsample(self, sample_shape: Any = torch.Size()) -> Float[Tensor, "..."]:  # noqa: B008
-        """Draw rows through which gradients flow."""
-        return reached(self._draw(sample_shape)).rows
+    def rsample(
+        self,
+        sample_shape: Any = torch.Size(),  # noqa: B008
+        *,
+        generator: Generator | None = None,
+    ) -> Float[Tensor, "..."]:
+        """Draw rows through which gradients flow; see :meth:`sample`."""
+        return reached(self._draw(sample_shape, generator)).rows
 
-    def draw_inside(self, sample_shape: Any) -> tuple[Float[Tensor, "..."], Bool[Tensor, "..."]]:
+    def draw_inside(
+        self, sample_shape: Any, generator: Generator | None = None
+    ) -> tuple[Float[Tensor, "..."], Bool[Tensor, "..."]]:
         """Draw rows once, and tell which draws of the base have no pre-image."""
-        x, log_det, inside = self._draw(sample_shape)
+        x, log_det, inside = self._draw(sample_shape, generator)
         outside = torch.zeros_like(log_det, dtype=torch.bool) if inside is None else ~inside
         return x, outside
 
@@ -138,9 +149,11 @@ class FlowDistribution(RowLaw):
     def rsample_and_log_prob(
         self,
         sample_shape: Any = torch.Size(),  # noqa: B008
+        *,
+        generator: Generator | None = None,
     ) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
         """Draw rows and return them with their log-densities, from one pass."""
-        z = self._draw_base(sample_shape)
+        z = self._draw_base(sample_shape, generator)
         x, log_det, _ = reached(self.transform.invert(z, ladj=True))
         return x, self.base.log_prob(z) - log_det
 
@@ -149,12 +162,14 @@ class FlowDistribution(RowLaw):
         """Which side is closed-form: "density" or "sampling"."""
         return "sampling" if self.transform.inverted else "density"
 
-    def _draw(self, sample_shape: Any) -> Passage:
-        return self.transform.invert(self._draw_base(sample_shape))
+    def _draw(self, sample_shape: Any, generator: Generator | None) -> Passage:
+        return self.transform.invert(self._draw_base(sample_shape, generator))
 
-    def _draw_base(self, sample_shape: Any) -> Tensor:
+    def _draw_base(self, sample_shape: Any, generator: Generator | None) -> Tensor:
         self._check_unchanged()
-        return self.base.rsample((*torch.Size(sample_shape), *self.batch_shape))
+        shape = (*torch.Size(sample_shape), *self.batch_shape)
+        with nullcontext() if generator is None else private_draws(generator):
+            return self.base.rsample(shape)
 
     def __repr__(self) -> str:
         return (
@@ -190,8 +205,7 @@ class StandardNormal(Distribution):
         return self.like.new_ones(self.event_shape)
 
     def rsample(self, sample_shape: Any = torch.Size()) -> Float[Tensor, "..."]:  # noqa: B008
-        shape = (*torch.Size(sample_shape), *self.event_shape)
-        return torch.randn(shape, dtype=self.like.dtype, device=self.like.device)
+        return draw_normal((*torch.Size(sample_shape), *self.event_shape), self.like)
 
     def log_prob(self, value: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         return log_standard_normal(value)

@@ -1,7 +1,6 @@
 """What all laws of rows have in common."""
 
 from collections.abc import Sequence
-from copy import copy
 from typing import Any
 
 import torch
@@ -58,9 +57,10 @@ class RowLaw(Distribution):
                 f"A law of batch shape {tuple(self.batch_shape)} cannot be expanded to "
                 f"{tuple(batch_shape)}; expand its dimensions of size 1, or add some in front."
             )
-        law = copy(self)
-        law._watched, law._batch_shape = self._watched, batch_shape
-        return law
+        law = type(self).__new__(type(self)) if _instance is None else _instance
+        law.__dict__.update(self.__dict__)  # whatever a subclass has, it keeps
+        law._batch_shape = batch_shape
+        return law  # type: ignore[no-any-return]
 
     def _check_unchanged(self) -> None:
         for weight, before in self._watched:

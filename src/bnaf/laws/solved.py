@@ -1,7 +1,6 @@
 """Transforms whose inverse is found by numbers, with its gradient by the implicit function."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,17 +18,9 @@ class SolvedTransform(RowTransform):
 
     .. math:: x = x_0 - J^{-1} (f(x_0; \theta) - y)
 
-    changes no digit of :math:`x_0`, and has its derivatives in y and :math:`\theta`.
-
-    Args:
-        features: Number of columns of a row.
-        like: A tensor of the type and on the device of the rows.
-        context_batch: Batch shape of the contexts that the transform was made for.
+    changes no digit of :math:`x_0`, and has its derivatives in y and :math:`\theta`. The
+    constructor takes what that of :class:`bnaf.laws.transforms.RowTransform` does.
     """
-
-    def __init__(self, features: int, like: Tensor, context_batch: Sequence[int] = ()) -> None:
-        super().__init__(features, like)
-        self.context_batch = torch.Size(context_batch)
 
     @abstractmethod
     def _solve(self, y: Points) -> Points:

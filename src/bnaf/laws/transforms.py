@@ -5,18 +5,20 @@ logarithm of how much volume grows, and which rows have somewhere to go at all. 
 ask of a transform which of its ways is the closed-form one.
 """
 
+import copy
 import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.transforms import Transform
 
 from bnaf._checks import check_rows
-from bnaf.errors import Argument, InversionError
+from bnaf.errors import Argument, InversionError, SettingsError
 from bnaf.laws.normal import log_standard_normal
 
 Points = Float[Tensor, "... features"]  # a context may broaden the batch
@@ -40,16 +42,20 @@ class RowTransform(Transform):
     Args:
         features: Number of columns of a row.
         like: A tensor of the type and on the device of the rows.
+        context_batch: Batch shape of the contexts that the transform was made for.
     """
 
     domain = codomain = constraints.real_vector
     bijective = True
     sign = +1
 
-    def __init__(self, features: int, like: Tensor) -> None:
+    def __init__(self, features: int, like: Tensor, context_batch: Sequence[int] = ()) -> None:
         super().__init__()
         self.features, self.like = features, like
+        self.context_batch = torch.Size(context_batch)
         self._known: weakref.ref[RowTransform] | None = None  # the inverse, while it is in use
+        self._cached_x_y: tuple[Tensor | None, Tensor | None] = None, None  # torch's cache
+        self._cached_log_det: Tensor | None = None  # that of a way to the last y, with a cache
 
     @property
     def onto(self) -> bool:
@@ -118,17 +124,54 @@ class RowTransform(Transform):
         Raises:
             InversionError: If a row has no image.
         """
+        if self._cache_size:
+            y = self(x)
+            return y, self.log_abs_det_jacobian(x, y)
         y, log_det, _ = reached(self.map(x))
         return y, log_det
 
     def _call(self, x: Tensor) -> Points:
-        return reached(self.map(x, ladj=False)).rows
+        # whoever keeps a value is about to ask for its log-determinant
+        y, log_det, _ = reached(self.map(x, ladj=bool(self._cache_size)))
+        self._cached_log_det = log_det if self._cache_size else None
+        return y
 
     def _inverse(self, y: Tensor) -> Points:
+        self._cached_log_det = None
         return reached(self.invert(y)).rows
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> LogDet:
-        return self.call_and_ladj(x)[1]
+        before, after = self._cached_x_y
+        known = self._cached_log_det
+        if known is None or x is not before or y is not after:
+            return reached(self.map(x)).log_det
+        return known
+
+    def with_cache(self, cache_size: int = 1) -> "RowTransform":
+        """Return the same transform with a memory of the last rows that passed, both ways.
+
+        Args:
+            cache_size: 1 for a memory, 0 for none.
+
+        Raises:
+            SettingsError: If it is neither.
+        """
+        if cache_size not in (0, 1):
+            raise SettingsError(f"cache_size must be 0 or 1, got {cache_size!r}.")
+        if self._cache_size == cache_size:
+            return self
+        twin = copy.copy(self)
+        twin._cache_size = cache_size
+        return twin
+
+    def forward_shape(self, shape: Sequence[int]) -> torch.Size:
+        """Return the shape of the images of rows: one for each row and each context."""
+        *batch, features = shape
+        return torch.Size((*torch.broadcast_shapes(batch, self.context_batch), features))
+
+    def inverse_shape(self, shape: Sequence[int]) -> torch.Size:
+        """Return the shape of the pre-images of rows: one for each row and each context."""
+        return self.forward_shape(shape)
 
     @property
     def inv(self) -> "RowTransform":
@@ -138,7 +181,7 @@ class RowTransform(Transform):
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
-        return state | {"_known": None}
+        return state | {"_known": None, "_cached_x_y": (None, None), "_cached_log_det": None}
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -169,11 +212,12 @@ def finite_passage(rows: Points, log_det: LogDet) -> Passage:
 
 
 class InverseTransform(RowTransform):
-    """Inverse of another transform: its two ways change places."""
+    """Inverse of another transform: its two ways change places, and the other has the cache."""
 
     def __init__(self, forward: RowTransform) -> None:
-        super().__init__(forward.features, forward.like)
+        super().__init__(forward.features, forward.like, forward.context_batch)
         self.forward = forward
+        self._cache_size = forward._cache_size
         forward._known = weakref.ref(self)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -190,6 +234,19 @@ class InverseTransform(RowTransform):
 
     def _invert(self, y: Points, *, ladj: bool) -> Passage:
         return self.forward._map(y, ladj=ladj)
+
+    def __call__(self, x: Tensor) -> Points:
+        return self.forward._inv_call(x)
+
+    def _inv_call(self, y: Tensor) -> Points:
+        return self.forward(y)
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> LogDet:
+        return -self.forward.log_abs_det_jacobian(y, x)
+
+    def with_cache(self, cache_size: int = 1) -> RowTransform:
+        """Return the inverse of the other with a memory."""
+        return self.forward.with_cache(cache_size).inv
 
     @property
     def inv(self) -> RowTransform:
@@ -220,7 +277,8 @@ class ComposeTransform(RowTransform):
     """One transform after the other, the first of ``parts`` first; there is one at least."""
 
     def __init__(self, parts: Sequence[RowTransform]) -> None:
-        super().__init__(parts[0].features, parts[0].like)
+        batch = torch.broadcast_shapes(*(part.context_batch for part in parts))
+        super().__init__(parts[0].features, parts[0].like, batch)
         self.parts = tuple(parts)
 
     @property

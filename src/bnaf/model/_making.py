@@ -10,31 +10,59 @@ from bnaf._random import without_draws
 from bnaf.errors import Argument, TableWarning
 from bnaf.flows.ensemble import Ensemble
 from bnaf.flows.flow import Flow
+from bnaf.flows.mixed import Mixed
 from bnaf.flows.registry import flow_named
 from bnaf.model._data import FitData
+from bnaf.model.kinds import KindEncoding
+from bnaf.training.batches import Batch
 
 BYTES_PER_WEIGHT = 50  # of a flow while it trains: gradients, moments, averages and matrices
 WORTH_TELLING = 1.0  # gigabytes
 GIVEN_AWAY = 2  # rows that mean and deviation determine
 
 
+def flow_kind(name: str, data: FitData) -> type[Flow]:
+    """Return the class of the flow that is fitted where one of this name is asked for."""
+    return Mixed if isinstance(data.encoding, KindEncoding) else flow_named(name)
+
+
 def make_flow(name: str, data: FitData, flow_settings: Mapping[str, Any]) -> Flow:
     """Return the flow that suits a table, as it starts."""
-    kind, columns, given = flow_named(name), len(data.columns), len(data.given)
-    sizes = kind.sizes_for(columns, small=data.facts.small)
-    if given:
-        sizes |= kind.context_sizes_for(given, data.facts.rows)
+    if isinstance(data.encoding, KindEncoding):
+        return _make_mixed(data, data.encoding, flow_settings)
+    kind, facts = flow_named(name), data.facts
+    columns, given = data.encoding.features, data.encoding.context_features
+    sizes = kind.sizes_for(columns, small=facts.small, given=given, rows=facts.rows)
     sizes |= flow_settings
     _warn_of_cost(kind, columns, {"context_features": given} | sizes, data.members)
     if data.members > 1:
         flow: Flow = Ensemble(columns, given, flow=name, members=data.members, settings=sizes)
     else:
         flow = kind(columns, **{"context_features": given} | sizes)
-    if data.facts.white or given:
+    if facts.white or given:
         flow.start_smoothly()
     contexts = data.contexts if given else None
     if contexts is not None:
         flow.see_contexts(contexts)
+    return flow
+
+
+def _make_mixed(data: FitData, encoding: KindEncoding, flow_settings: Mapping[str, Any]) -> Mixed:
+    """Return the flow of rows of every kind, which starts as if columns were independent."""
+    schema, given, facts = encoding.schema, encoding.given_schema, data.facts
+    flow = Mixed(
+        schema.levels,
+        schema.numbers,
+        statuses=schema.statuses,
+        context_levels=() if given is None else given.levels,
+        context_numbers=0 if given is None else given.given_numbers,
+        **Mixed.sizes_for(encoding.features, small=facts.small, given=facts.given, rows=facts.rows)
+        | dict(flow_settings),
+    )
+    assert isinstance(data.train, Batch)
+    like = next(flow.parameters())
+    context = None if data.train.context is None else data.train.context.to(like.dtype)
+    flow.start_from(data.train.rows.to(like.dtype), context)
     return flow
 
 

@@ -21,6 +21,10 @@ class RawColumn(NamedTuple):
     example: str = ""
     rounded: bool = False
     """Whether it has whole numbers that float64 does not."""
+    cells: Any = None
+    """What Arrow has of it, where it came that way; text and dates are there alone."""
+    rows: int = 0
+    """How many cells it has, where they cannot be read at all."""
 
 
 def arrow_columns(table: Any) -> list[RawColumn]:
@@ -34,8 +38,10 @@ def arrow_column(name: str, column: Any) -> RawColumn:
     """Return one column; missing values are nan."""
     kind = number_name(column.type)
     if kind is None:
-        return RawColumn(name, text_name(column.type), None, _text_example(column))
-    return RawColumn(name, kind, float_values(column), rounded=_is_rounded(column, kind))
+        example = _text_example(column)
+        return RawColumn(name, text_name(column.type), None, example, cells=column)
+    rounded = _is_rounded(column, kind)
+    return RawColumn(name, kind, float_values(column), rounded=rounded, cells=column)
 
 
 def _is_rounded(column: Any, kind: str) -> bool:

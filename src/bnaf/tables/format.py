@@ -68,6 +68,9 @@ class Reading(NamedTuple):
     key: str | None = None
     columns: Sequence[str] | None = None
     limits: Limits = Limits()
+    missing: Sequence[str] | None = None
+    """What stands for an empty cell of a CSV file beside the usual; ``None`` where there may be
+    none but in columns of numbers."""
 
 
 class Format(NamedTuple):

@@ -115,12 +115,13 @@ def check_types(types: Sequence[str]) -> None:
 def typed_columns(table: Table) -> list[np.ndarray]:
     """Return the columns of a table in the types they came with."""
     return [
-        _typed(values, kind)
+        typed_values(values, kind)
         for values, kind in zip(table.rows.numpy().T, table.types, strict=True)
     ]
 
 
-def _typed(values: np.ndarray, kind: str) -> np.ndarray:
+def typed_values(values: np.ndarray, kind: str) -> np.ndarray:
+    """Return numbers in a type, rounded and within its range where it is one of whole numbers."""
     dtype = np.dtype(kind)
     if dtype.kind == "b":
         return values >= 0.5

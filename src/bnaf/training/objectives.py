@@ -26,7 +26,8 @@ class Objective(nn.Module, ABC):
     """
 
     draws: ClassVar[bool] = False
-    """Whether the loss draws: what torch draws in it then comes from a private generator."""
+    """Whether the loss draws: what torch draws in it then comes from a private generator. Where it
+    is compiled, that holds of what laws and dropout of the library draw, and of nothing else."""
 
     @property
     @abstractmethod

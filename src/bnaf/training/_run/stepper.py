@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
 from bnaf._checks import between
-from bnaf._random import lent_draws, mix_seed, private_draws
+from bnaf._random import compiled_draws, mix_seed, private_draws
 from bnaf._torch import obeys_on_device, total_norm
 from bnaf.training._run.averaging import WeightAverage
 from bnaf.training._run.devices import sum_over
@@ -193,9 +193,7 @@ class Stepper:
         if not self._draws:
             return nullcontext()
         seed = mix_seed(self.settings.seed, step, self.fabric.global_rank)
-        if self.settings.compile:  # compiled code takes no generators
-            return lent_draws(seed, self.fabric.device)
-        return private_draws(seed)
+        return compiled_draws(seed) if self.settings.compile else private_draws(seed)
 
     def _fold(self) -> None:
         """Add what is pending to the sums, at steps that do not depend on who looks on."""

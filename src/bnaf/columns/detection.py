@@ -1,0 +1,128 @@
+"""Which kind a column is of, by what it holds."""
+
+import re
+
+import numpy as np
+
+from bnaf.columns.category import Category
+from bnaf.columns.constant import Constant
+from bnaf.columns.date import Date
+from bnaf.columns.grid import Grid
+from bnaf.columns.kind import Bounds, Kind, Values
+from bnaf.columns.lattice import find_lattice
+from bnaf.columns.number import Number
+from bnaf.columns.ranges import finite_numbers
+from bnaf.columns.text import LeftOut
+from bnaf.errors import SettingsError
+from bnaf.tables.column import Column
+
+CHOICES = ("category", "whole", "grid", "number", "date", "text")
+FEW_LEVELS, ROWS_PER_LEVEL = 20, 20  # up to which numbers are categories, and what each needs
+FREE_TEXT = 0.5  # distinct texts in a row from which on they are no levels
+IDENTIFIER = re.compile(
+    r"(^|[\W_])(id|uuid|guid|identifier)($|[\W_\d])|[a-z]I[dD]$", re.IGNORECASE
+)
+LOOKED_AT = 100_000  # rows that kinds are read off, at most
+
+
+def fit_column(
+    column: Column,
+    kind: str | None = None,
+    bounds: Bounds | None = None,
+    weights: Values | None = None,
+) -> Kind | LeftOut:
+    """Return what a column means.
+
+    Args:
+        column: Its cells.
+        kind: What it is to be: "category", "whole" (numbers), "grid" (numbers on one), "number",
+            "date", or "text" (left out); found by what it holds by default.
+        bounds: Least and largest value, ``None`` where there is none; learned by default.
+        weights: What each row counts for.
+
+    Raises:
+        TableError: If it cannot be of that kind.
+        SettingsError: If there is no such kind.
+    """
+    if kind is not None and kind not in CHOICES:
+        raise SettingsError(
+            f"kinds must be among {', '.join(CHOICES)}, got {kind!r} for {column.name!r}."
+        )
+    if kind == "text":
+        return LeftOut(column.name, "left out as told")
+    if kind is None and (reason := _useless(column)):
+        return LeftOut(column.name, reason)
+    if not len(column.present) or (_distinct(column) == 1 and not column.empty.any()):
+        return Constant.fit(column)
+    kind = kind or find_kind(column)
+    if kind == "category":
+        return Category.fit(column, weights)
+    if kind == "date":
+        return Date.fit(column, weights, bounds)
+    column = column.as_numbers()
+    if kind == "number":
+        return Number.fit(column, weights, bounds)
+    return Grid.fit(column, weights, bounds, whole=kind == "whole")
+
+
+def find_kind(column: Column) -> str:
+    """Return the kind of a column that varies and is no identifier."""
+    if column.holds == "dates":
+        return "date"
+    if column.holds == "texts" or column.type == "bool":
+        return "category"
+    finite_numbers(column)
+    distinct, rows = _distinct(column), len(column.present)
+    enough = ROWS_PER_LEVEL if distinct > 2 else 2
+    if distinct <= FEW_LEVELS and rows >= enough * distinct:
+        return "category"
+    return "grid" if is_gridded(column) else "number"
+
+
+def is_gridded(column: Column) -> bool:
+    """Return whether numbers lie on a grid so coarse that it shows.
+
+    That is so where half of the rows share their value with another, or where the grid has not
+    many more points than there are rows.
+    """
+    values = _looked_at(column)
+    lattice = find_lattice(values, column.type)
+    if lattice is None:
+        return False
+    counts = np.unique(values, return_counts=True)[1]
+    alone = float((counts == 1).sum()) / len(values)
+    points = float(np.ptp(lattice.index(values))) + 1
+    return alone <= 0.6 or points <= 2 * len(values)
+
+
+def _looked_at(column: Column) -> Values:
+    values = column.present.astype(np.float64)
+    if len(values) <= LOOKED_AT:
+        return values
+    return np.random.default_rng(0).choice(values, LOOKED_AT, replace=False)
+
+
+def _distinct(column: Column) -> int:
+    return len(np.unique(column.present))
+
+
+def _useless(column: Column) -> str:
+    """Return why a column is to be left out, if it is."""
+    if column.holds == "objects":
+        return f"{column.type}: neither numbers, text nor dates"
+    rows = len(column.present)
+    if rows < 2 or column.holds == "dates":
+        return ""
+    distinct = _distinct(column)
+    if column.holds == "texts":
+        if distinct > FEW_LEVELS and distinct > FREE_TEXT * rows:
+            return f"identifier or free text: {distinct:,} different in {rows:,} rows"
+        return ""
+    values = column.present
+    if distinct < rows * 0.9 or rows <= FEW_LEVELS or (values != np.round(values)).any():
+        return ""
+    if rows == distinct and (np.diff(values) == 1).all():
+        return "identifier: it counts the rows"
+    if IDENTIFIER.search(column.name):
+        return f"identifier: {distinct:,} different in {rows:,} rows"
+    return ""

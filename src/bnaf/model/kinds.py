@@ -1,0 +1,133 @@
+"""Rows of every kind as rows of a flow: levels, points, intervals and empty cells."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from bnaf.columns.schema import Schema
+from bnaf.laws.mixed import MixedLaw
+from bnaf.model.encoding import Encoded, Encoding
+from bnaf.tables.frames import Frame, read_frame
+
+SAME = 1e-9  # rounding apart, in deviations of a column
+
+
+class KindEncoding(Encoding):
+    """Columns of every kind, as a schema says.
+
+    Args:
+        schema: What the columns that are modelled mean.
+        given_schema: What those mean that are conditioned on, if any.
+        location: Mean of the codes of each column, given ones last, over rows where they are.
+        scale: Their deviation.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        given_schema: Schema | None,
+        location: Float64[Tensor, " all_columns"],
+        scale: Float64[Tensor, " all_columns"],
+    ) -> None:
+        super().__init__(schema.names, () if given_schema is None else given_schema.names)
+        self.schema, self.given_schema = schema, given_schema
+        self.location, self.scale = location, scale
+
+    @property
+    def features(self) -> int:
+        """Width of a packed row."""
+        return self.schema.width
+
+    @property
+    def context_features(self) -> int:
+        """Width of a packed context."""
+        if self.given_schema is None:
+            return 0
+        return len(self.given_schema.levels) + self.given_schema.given_numbers
+
+    @property
+    def shift(self) -> float:
+        """None that all rows share."""
+        return 0.0
+
+    def codes(self, source: Any, name: str) -> Float64[Tensor, "*batch columns"]:
+        if isinstance(source, Tensor | np.ndarray):
+            return self._checked(source, name)
+        schema = self.schema if name == "rows" else self.given_schema
+        assert schema is not None
+        return schema.codes(read_frame(source, columns=schema.names))
+
+    def contexts(self, given: Float64[Tensor, "*batch given"]) -> Float64[Tensor, "*batch _"]:
+        assert self.given_schema is not None
+        flat = given.reshape(-1, given.shape[-1])
+        packed = self.given_schema.encode_given(self.given_schema.frame(flat))
+        return packed.to(given.device).reshape(*given.shape[:-1], -1)
+
+    def encode(
+        self, rows: Float64[Tensor, "*batch columns"], context: Float64[Tensor, "*_ _"] | None
+    ) -> Encoded:
+        batch = rows.shape[:-1]
+        packed, shift = self.schema.encode(self.schema.frame(rows.reshape(-1, rows.shape[-1])))
+        return Encoded(
+            packed.to(rows.device).reshape(*batch, -1),
+            shift.sum(-1).to(rows.device).reshape(batch),
+        )
+
+    def log_shares(
+        self, law: MixedLaw, rows: Float64[Tensor, "rows columns"]
+    ) -> Float64[Tensor, "rows columns"]:
+        """Return log p(cell | the cells before it) of each column, in the units of the table."""
+        packed, shift = self.schema.encode(self.schema.frame(rows))
+        shares = law.log_shares(packed.to(rows.device))
+        return self.schema.by_column(shares) + shift.to(rows.device)
+
+    def draw(
+        self,
+        law: Any,
+        count: int,
+        context: Float64[Tensor, "*_ _"] | None,
+        *,
+        outside: str,
+    ) -> Float64[Tensor, "count *batch columns"]:
+        packed = law.sample((count,), snap=self.schema.snap)
+        seed = int(torch.randint(2**31, ()))
+        frame = self.schema.decode(packed.reshape(-1, packed.shape[-1]), seed=seed)
+        codes = self.schema.codes(frame)
+        return codes.to(packed.device).reshape(*packed.shape[:-1], -1)
+
+    def describe(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        columns, given = (
+            [
+                {"name": name, "type": kind.type, "kind": kind.name, "read_as": kind.describe()}
+                for name, kind in zip(schema.names, schema.kinds, strict=True)
+            ]
+            if schema is not None
+            else []
+            for schema in (self.schema, self.given_schema)
+        )
+        return columns, given
+
+    def is_of(self, rows: Float64[Tensor, "rows all_columns"]) -> bool:
+        """Tell whether the codes of rows have the moments that they had in the fit."""
+        location, scale = code_moments(rows)
+        apart = (location - self.location).abs() / self.scale
+        stretched = (scale / self.scale - 1).abs()
+        return not bool((apart > SAME).any() or (stretched > SAME).any())
+
+    def table(self, codes: Float64[Tensor, "rows columns"]) -> Frame:
+        return self.schema.frame(codes)
+
+
+def code_moments(
+    codes: Float64[Tensor, "rows columns"],
+) -> tuple[Float64[Tensor, " columns"], Float64[Tensor, " columns"]]:
+    """Return mean and deviation of the codes that are there; 0 and 1 where that is nothing."""
+    known = ~codes.isnan()
+    counts = known.sum(0).clamp(min=1)
+    location = codes.nan_to_num(nan=0.0).sum(0) / counts
+    apart = torch.where(known, codes - location, 0.0)
+    scale = (apart.square().sum(0) / counts).sqrt()
+    return location, torch.where(scale > 0, scale, 1.0)
