@@ -14,7 +14,7 @@ from bnaf.flows.mixed import Mixed
 
 LEVELS, STATUSES = [3, 2, 2], [1, -1]
 SIZES = {"code": 3, "category_width": 9, "width": 3, "context_width": 5, "context_rank": 4}
-CONTEXT = {"context_levels": [3], "context_numbers": 1}
+CONTEXT = {"context_levels": [3], "context_numbers": 1, "context_bins": 2}
 nan = math.nan
 
 
@@ -131,10 +131,10 @@ def test_the_density_of_mixed_rows_integrates_and_sums_to_one():
     torch.testing.assert_close(total, torch.ones((), dtype=torch.float64), rtol=0, atol=1e-5)
 
 
-@every_kind
+@pytest.mark.parametrize(
+    "flow", [{}, CONTEXT, {"levels": []}], ids=["mixed", "context", "numbers"], indirect=True
+)
 def test_intervals_that_share_the_line_have_a_mass_of_one(flow):
-    if not flow.packing.numbers:
-        pytest.skip("there are no numbers")
     rows = rows_of(flow, 1)
     number = len(flow.packing.levels)
     last = number + flow.packing.numbers - 1

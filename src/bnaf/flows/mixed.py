@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from bnaf._checks import between, whole
+from bnaf.block.context import beside_pieces, normal_edges, quantile_edges
 from bnaf.block.stack import BlockStack
 from bnaf.errors import SettingsError
 from bnaf.flows.bnaf import BNAF
@@ -48,6 +49,7 @@ class Mixed(Flow):
         context_layers: Hidden layers between the codes and what they do to the numbers.
         context_width: Units of each of them.
         context_rank: Numbers that they are boiled down to.
+        context_bins: Pieces that each number of a context is cut into; 0 for none.
         dropout: Share of the units of ordinary networks that each step leaves out.
 
     Example:
@@ -57,6 +59,7 @@ class Mixed(Flow):
     """
 
     learning_rate = BNAF.learning_rate
+    edges: Tensor | None
 
     def __init__(
         self,
@@ -75,6 +78,7 @@ class Mixed(Flow):
         context_layers: int = 1,
         context_width: int = 64,
         context_rank: int = 16,
+        context_bins: int = 0,
         dropout: float = 0.1,
     ) -> None:
         packing = _packing(levels, numbers, statuses)
@@ -84,8 +88,10 @@ class Mixed(Flow):
         self.packing = packing
         code = whole("code", code)
         dropout = between("dropout", dropout, 0, 1, closed=True)
-        given = code * len(context_levels) + context_numbers
+        bins = whole("context_bins", context_bins, least=0) if context_numbers else 0
+        given = code * len(context_levels) + context_numbers * (1 + bins)
         self.context_levels = len(context_levels)
+        self.register_buffer("edges", normal_edges(context_numbers, bins) if bins else None)
         # the levels of the last part are read by the numbers alone
         read = packing.levels if numbers else packing.levels[:-1]
         self.codes = LevelCodes(read, code) if read else None
@@ -148,6 +154,15 @@ class Mixed(Flow):
         """Start from the frequencies of levels, as if parts were independent."""
         if self.categories is not None:
             self.categories.start_at(self.packing.split(rows).levels)
+        if context is not None:
+            self.see_contexts(context)
+
+    @torch.no_grad()
+    def see_contexts(self, context: Tensor) -> None:
+        """Cut the numbers of the context into pieces of as many rows each."""
+        if self.edges is not None:
+            numbers = context[:, self.context_levels :]
+            self.edges.copy_(quantile_edges(numbers, self.edges.shape[1] - 1))
 
     def make_law(self, context: Float[Tensor, "*batch context_features"] | None) -> MixedLaw:
         batch = torch.Size() if context is None else context.shape[:-1]
@@ -156,10 +171,14 @@ class Mixed(Flow):
         return MixedLaw(self.packing, predictions, like, batch, watched=tuple(self.parameters()))
 
     def _encode_context(self, context: Tensor | None) -> Tensor | None:
-        """Return the codes of the levels of a context, and its numbers."""
-        if context is None or self.context_codes is None:
-            return context
-        levels, numbers = context[..., : self.context_levels], context[..., self.context_levels :]
+        """Return the codes of the levels of a context, and its numbers with their pieces."""
+        if context is None:
+            return None
+        levels, numbers = context.tensor_split([self.context_levels], -1)
+        if self.edges is not None:
+            numbers = beside_pieces(numbers, self.edges)
+        if self.context_codes is None:
+            return numbers
         return torch.cat([self.context_codes(levels).flatten(-2), numbers], -1)
 
 
