@@ -192,8 +192,8 @@ class Curve:
         edges, shares = numbers_of(stored, "edges"), numbers_of(stored, "shares")
         if len(gaps) != len(masses) or (gaps[1:] <= 0).any() or (gaps != gaps.round()).any():
             raise refused("heaps", "increasing whole numbers, one per mass", stored["heaps"])
-        if (masses < 0).any() or masses.sum() > 1 + 1e-6:
-            raise refused("masses", "masses that sum to one at most", stored["masses"])
+        if (masses < 0).any() or masses.sum() >= 1:
+            raise refused("masses", "masses that leave some of one", stored["masses"])
         if not len(edges) or (np.diff(edges) <= 0).any() or np.abs(edges).max() > FARTHEST:
             raise refused("edges", "increasing edges", stored["edges"])
         if (edges + 0.5 != np.round(edges + 0.5)).any() or np.abs(heaps).max(initial=0) > FARTHEST:

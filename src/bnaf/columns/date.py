@@ -9,10 +9,11 @@ import numpy as np
 
 from bnaf.columns.grid import Grid
 from bnaf.columns.kind import Bounds, Kind, Parts, Snapped, Values, told_empty
+from bnaf.columns.lattice import is_gridded
 from bnaf.columns.number import Number
 from bnaf.columns.stored import entry, refused, text_of, whole_of
 from bnaf.errors import StorageError, TableError
-from bnaf.tables.cells import date_type
+from bnaf.tables.cells import as_dates, date_type
 from bnaf.tables.column import Column
 from bnaf.tables.names import list_columns
 
@@ -57,23 +58,17 @@ class Date(Kind):
         Raises:
             TableError: If it holds no dates, or bounds are given, which dates have none of.
         """
-        if column.holds != "dates":
-            raise TableError(
-                f"{list_columns([column.name])} holds {column.type}, expected dates; write them "
-                "as 2024-12-31, or as a type of dates."
-            )
+        column = as_dates(column)
         if bounds is not None:
             raise TableError(
                 f"{list_columns([column.name])} holds dates, which take no bounds; leave them out."
             )
-        from bnaf.columns.detection import is_gridded
-
         present = column.present
         origin = int(present.min())
         resolution, ticks = _resolution(present, column.type)
         numbers = _since(column, origin, ticks)
         free: Bounds = (None, None)
-        gridded = is_gridded(numbers)
+        gridded = is_gridded(numbers.present, numbers.type)
         inner = (Grid if gridded else Number).fit(numbers, weights, free)
         return cls(inner, resolution, ticks, origin, column.type)
 
@@ -123,11 +118,7 @@ class Date(Kind):
         """
         if column.empty.all():
             return Column(column.name, "float64", np.full(len(column), np.nan), column.empty)
-        if column.holds != "dates":
-            raise TableError(
-                f"{list_columns([column.name])} holds {column.type}, expected dates; write them "
-                "as 2024-12-31, or as a type of dates."
-            )
+        column = as_dates(column)
         factor = UNITS[_unit(self.type)] / UNITS[_unit(column.type)]
         if factor != 1:
             values = np.where(column.empty, 0, column.values) * factor
@@ -205,5 +196,4 @@ def _resolution(ticks: np.ndarray, kind: str) -> tuple[str, int]:
 def _since(column: Column, origin: int, ticks: int) -> Column:
     values = (np.where(column.empty, origin, column.values) - origin) / ticks
     values = np.where(column.empty, np.nan, values)
-    kind = "int64" if ticks else "float64"
-    return Column(column.name, kind, values, column.empty)
+    return Column(column.name, "int64", values, column.empty)

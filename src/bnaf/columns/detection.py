@@ -9,20 +9,19 @@ from bnaf.columns.constant import Constant
 from bnaf.columns.date import Date
 from bnaf.columns.grid import Grid
 from bnaf.columns.kind import Bounds, Kind, Values
-from bnaf.columns.lattice import find_lattice
+from bnaf.columns.lattice import ROWS_PER_VALUE, is_gridded
 from bnaf.columns.number import Number
 from bnaf.columns.ranges import finite_numbers
 from bnaf.columns.text import LeftOut
 from bnaf.errors import SettingsError
+from bnaf.tables.cells import is_dated
 from bnaf.tables.column import Column
 
 CHOICES = ("category", "whole", "grid", "number", "date", "text")
 FEW_LEVELS, ROWS_PER_LEVEL = 20, 20  # up to which numbers are categories, and what each needs
+MOST_TIED = 100  # numbers without a grid that repeat and are still categories
 FREE_TEXT = 0.5  # distinct texts in a row from which on they are no levels
-IDENTIFIER = re.compile(
-    r"(^|[\W_])(id|uuid|guid|identifier)($|[\W_\d])|[a-z]I[dD]$", re.IGNORECASE
-)
-LOOKED_AT = 100_000  # rows that kinds are read off, at most
+IDENTIFIER = re.compile(r"(?i:(^|[\W_])(id|uuid|guid|identifier)($|[\W_\d]))|[a-z]I[dD]$")
 
 
 def fit_column(
@@ -67,39 +66,18 @@ def fit_column(
 
 def find_kind(column: Column) -> str:
     """Return the kind of a column that varies and is no identifier."""
-    if column.holds == "dates":
+    if column.holds == "dates" or is_dated(column):
         return "date"
     if column.holds == "texts" or column.type == "bool":
         return "category"
-    finite_numbers(column)
     distinct, rows = _distinct(column), len(column.present)
     enough = ROWS_PER_LEVEL if distinct > 2 else 2
     if distinct <= FEW_LEVELS and rows >= enough * distinct:
         return "category"
-    return "grid" if is_gridded(column) else "number"
-
-
-def is_gridded(column: Column) -> bool:
-    """Return whether numbers lie on a grid so coarse that it shows.
-
-    That is so where half of the rows share their value with another, or where the grid has not
-    many more points than there are rows.
-    """
-    values = _looked_at(column)
-    lattice = find_lattice(values, column.type)
-    if lattice is None:
-        return False
-    counts = np.unique(values, return_counts=True)[1]
-    alone = float((counts == 1).sum()) / len(values)
-    points = float(np.ptp(lattice.index(values))) + 1
-    return alone <= 0.6 or points <= 2 * len(values)
-
-
-def _looked_at(column: Column) -> Values:
-    values = column.present.astype(np.float64)
-    if len(values) <= LOOKED_AT:
-        return values
-    return np.random.default_rng(0).choice(values, LOOKED_AT, replace=False)
+    if is_gridded(finite_numbers(column), column.type):
+        return "grid"
+    tied = distinct <= MOST_TIED and rows >= ROWS_PER_VALUE * distinct
+    return "category" if tied else "number"  # a density has no bound where values repeat
 
 
 def _distinct(column: Column) -> int:
@@ -111,7 +89,7 @@ def _useless(column: Column) -> str:
     if column.holds == "objects":
         return f"{column.type}: neither numbers, text nor dates"
     rows = len(column.present)
-    if rows < 2 or column.holds == "dates":
+    if rows < 2 or column.holds == "dates" or is_dated(column):
         return ""
     distinct = _distinct(column)
     if column.holds == "texts":

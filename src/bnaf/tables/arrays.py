@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bnaf.errors import Argument, TableError
-from bnaf.tables.arrow import LARGEST_WHOLE, RawColumn
+from bnaf.tables.arrow import LARGEST_WHOLE, ArrowColumns, RawColumn
 from bnaf.tables.format import Format, Limits, Reading
 from bnaf.tables.table import Table, typed_columns
 
@@ -115,7 +115,12 @@ def _broken(path: Path, kind: str, error: Exception) -> TableError:
     return TableError(f"{path.name} is no whole .{kind} file of numbers: {error} Write it again.")
 
 
-def _write_npy(table: Table, delimiter: str | None) -> bytes:
+def _write_npy(table: Table | ArrowColumns, delimiter: str | None) -> bytes:
+    if not isinstance(table, Table):
+        raise TableError(
+            "An npy file expects numbers alone, got columns of other kinds; end the name of the "
+            "file in .csv or .parquet."
+        )
     content = io.BytesIO()
     same = len(set(table.types)) == 1
     columns = typed_columns(table) if same else table.rows.numpy().T

@@ -1,6 +1,6 @@
 """Columns of Arrow tables as NumPy arrays."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -10,6 +10,14 @@ NUMPY_NAMES = {"halffloat": "float16", "float": "float32", "double": "float64"}
 
 
 LARGEST_WHOLE = 2**53  # up to which float64 has every whole number
+
+
+@runtime_checkable
+class ArrowColumns(Protocol):
+    """What has columns of any kind, as a frame does."""
+
+    def to_arrow(self) -> Any:
+        """Return the columns as an Arrow table."""
 
 
 class RawColumn(NamedTuple):
@@ -101,10 +109,12 @@ def to_arrow(values: np.ndarray) -> Any:
     return pa.Array.from_buffers(kind, len(values), [None, memory])
 
 
-def arrow_table(table: Table) -> Any:
+def arrow_table(table: Table | ArrowColumns) -> Any:
     """Return a table as one of Arrow, in the types its columns came with."""
     import pyarrow as pa
 
+    if not isinstance(table, Table):
+        return table.to_arrow()
     columns = [to_arrow(values) for values in typed_columns(table)]
     return pa.Table.from_arrays(columns, names=list(table.columns))
 

@@ -5,10 +5,13 @@ from typing import Any
 
 import numpy as np
 
+from bnaf.errors import TableError
 from bnaf.tables.arrow import RawColumn, arrow_column, number_name, to_arrow
 from bnaf.tables.column import DATES, Column
+from bnaf.tables.names import list_columns
 from bnaf.tables.table import TYPES, typed_values
 
+DATED = re.compile(r"\d{4}-\d\d-\d\d")
 ZONED = re.compile(r"timestamp\[(s|ms|us|ns), tz=([\w/+:-]{1,64})\]")
 
 
@@ -68,6 +71,44 @@ def date_type(name: str) -> Any:
     if not name.startswith(DATES):
         raise ValueError(f"expected a type of dates, got {name!r:.40}")
     return pa.type_for_alias(name)
+
+
+def is_dated(column: Column) -> bool:
+    """Return whether a column holds text that is all dates, such as 2024-12-31."""
+    if column.holds != "texts" or not column.levels or not DATED.match(column.levels[0]):
+        return False
+    try:
+        as_dates(column)
+    except TableError:
+        return False
+    return True
+
+
+def as_dates(column: Column) -> Column:
+    """Return the same cells as dates or times: text is parsed.
+
+    Raises:
+        TableError: If a cell is none.
+    """
+    import pyarrow as pa
+    from pyarrow import compute
+
+    if column.holds == "dates":
+        return column
+    try:
+        if column.holds != "texts":
+            raise pa.ArrowInvalid(column.type)
+        texts = pa.array(column.levels, pa.string())
+        times = texts.cast(pa.timestamp("us"))
+    except pa.ArrowException:
+        raise TableError(
+            f"{list_columns([column.name])} holds {column.type}, expected dates; write them as "
+            "2024-12-31, or give a type of dates."
+        ) from None
+    days = compute.equal(compute.max(compute.utf8_length(texts)), 10).as_py()
+    parsed = _dates(column.name, times.cast(pa.date32()) if days else times)
+    ticks = np.append(parsed.values, 0)[np.where(column.empty, -1, column.values)]
+    return Column(column.name, parsed.type, ticks, column.empty)
 
 
 def _objects(name: str, kind: str, rows: int) -> Column:

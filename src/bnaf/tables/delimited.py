@@ -3,11 +3,12 @@
 import csv
 import io
 import math
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from bnaf.errors import Argument, TableError
-from bnaf.tables.arrow import RawColumn, arrow_columns, arrow_table
+from bnaf.tables.arrow import ArrowColumns, RawColumn, arrow_columns, arrow_table
 from bnaf.tables.format import Format, Limits, Reading
 from bnaf.tables.table import Table
 
@@ -178,17 +179,33 @@ def _read_bounded(stream: Any, path: Path, limits: Limits) -> bytes:
     return b"".join(parts)
 
 
-def _write(table: Table, delimiter: str | None) -> bytes:
+def _write(table: Table | ArrowColumns, delimiter: str | None) -> bytes:
     from pyarrow import csv as arrow
 
     delimiter = "," if delimiter is None else delimiter
+    cells = arrow_table(table)
     header = io.StringIO()
-    csv.writer(header, delimiter=delimiter, lineterminator="\n").writerow(table.columns)
+    csv.writer(header, delimiter=delimiter, lineterminator="\n").writerow(cells.column_names)
     content = io.BytesIO()
     content.write(header.getvalue().encode())
     options = arrow.WriteOptions(include_header=False, delimiter=delimiter)
-    arrow.write_csv(arrow_table(table), content, options)
+    arrow.write_csv(_spelled_out(cells), content, options)
     return content.getvalue()
+
+
+def _spelled_out(table: Any) -> Any:
+    """Return a table with categories as their levels, and no fractions of whole seconds."""
+    import pyarrow as pa
+
+    columns = []
+    for column in table.columns:
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        elif pa.types.is_timestamp(column.type):
+            with suppress(pa.ArrowInvalid):  # there are fractions
+                column = column.cast(pa.timestamp("s", column.type.tz))
+        columns.append(column)
+    return pa.Table.from_arrays(columns, names=table.column_names)
 
 
 CSV = Format((".csv", ".tsv", ".txt"), None, _read_file, _write)

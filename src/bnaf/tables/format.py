@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bnaf.errors import Argument, TableError
-from bnaf.tables.arrow import RawColumn
+from bnaf.tables.arrow import ArrowColumns, RawColumn
 from bnaf.tables.table import Table
 
 MOST_COLUMNS = 2**16
@@ -87,4 +87,4 @@ class Format(NamedTuple):
     suffixes: tuple[str, ...]
     start: bytes | None
     read: Callable[[Path, Reading], list[RawColumn]]
-    write: Callable[[Table, str | None], bytes] | None = None
+    write: Callable[[Table | ArrowColumns, str | None], bytes] | None = None
