@@ -15,7 +15,7 @@ from bnaf.flows.bnaf import BNAF
 from bnaf.flows.categories import CategoryNetwork, LevelCodes
 from bnaf.flows.flow import Flow, Pull
 from bnaf.laws.mixed import MixedLaw
-from bnaf.laws.packed import Packing, make_packing
+from bnaf.laws.packed import RowLayout, row_layout
 
 CATEGORY_RATE = 0.1  # of the rate of the block networks
 WEIGHT_PRECISION = 2.0  # of the prior of a weight, per input
@@ -31,7 +31,7 @@ class Mixed(Flow):
     .. math:: \log p(x) = \log p(l_1 \dots l_D) + \log p(x_1 \dots x_N \mid l_1 \dots l_D)
 
     Its rows are packed, ``[levels | middle | below | above]``, as
-    :class:`bnaf.laws.packed.Packing` says, and its contexts likewise, ``[levels | numbers]``.
+    :class:`bnaf.laws.packed.RowLayout` says, and its contexts likewise, ``[levels | numbers]``.
 
     Args:
         levels: Number of levels of each discrete part.
@@ -81,11 +81,11 @@ class Mixed(Flow):
         context_bins: int = 0,
         dropout: float = 0.1,
     ) -> None:
-        packing = _packing(levels, numbers, statuses)
+        layout = _layout(levels, numbers, statuses)
         context_levels = [whole("context_levels", count) for count in context_levels]
         context_numbers = whole("context_numbers", context_numbers, least=0)
-        super().__init__(packing.width, len(context_levels) + context_numbers)
-        self.packing = packing
+        super().__init__(layout.width, len(context_levels) + context_numbers)
+        self.layout = layout
         code = whole("code", code)
         dropout = between("dropout", dropout, 0, 1, closed=True)
         bins = whole("context_bins", context_bins, least=0) if context_numbers else 0
@@ -93,13 +93,13 @@ class Mixed(Flow):
         self.context_levels = len(context_levels)
         self.register_buffer("edges", normal_edges(context_numbers, bins) if bins else None)
         # the levels of the last part are read by the numbers alone
-        read = packing.levels if numbers else packing.levels[:-1]
+        read = layout.levels if numbers else layout.levels[:-1]
         self.codes = LevelCodes(read, code) if read else None
         self.context_codes = LevelCodes(context_levels, code) if context_levels else None
         self.categories: CategoryNetwork | None = None
         if levels:
             self.categories = CategoryNetwork(
-                packing.levels,
+                layout.levels,
                 code,
                 given,
                 hidden_layers=whole("category_layers", category_layers, least=0),
@@ -143,7 +143,7 @@ class Mixed(Flow):
 
     def impossible(self, rows: Float[Tensor, "rows features"]) -> Bool[Tensor, "rows features"]:
         """Tell which values no row can have: levels that do not exist, among others."""
-        return self.packing.impossible(rows)
+        return self.layout.impossible(rows)
 
     def start_smoothly(self) -> None:
         """Start as a smooth density of the numbers."""
@@ -153,7 +153,7 @@ class Mixed(Flow):
     def _start_from(self, rows: Tensor, context: Tensor | None) -> None:
         """Start from the frequencies of levels, as if parts were independent."""
         if self.categories is not None:
-            self.categories.start_at(self.packing.split(rows).levels)
+            self.categories.start_at(self.layout.split(rows).levels)
         if context is not None:
             self.see_contexts(context)
 
@@ -168,7 +168,7 @@ class Mixed(Flow):
         batch = torch.Size() if context is None else context.shape[:-1]
         like = next(self.parameters()).detach()
         predictions = _Predictions(self, self._encode_context(context))
-        return MixedLaw(self.packing, predictions, like, batch, watched=tuple(self.parameters()))
+        return MixedLaw(self.layout, predictions, like, batch, watched=tuple(self.parameters()))
 
     def _encode_context(self, context: Tensor | None) -> Tensor | None:
         """Return the codes of the levels of a context, and its numbers with their pieces."""
@@ -213,8 +213,8 @@ class _Predictions:
         return torch.cat([code, self.context.expand(*code.shape[:-1], -1)], -1)
 
 
-def _packing(levels: Sequence[int], numbers: int, statuses: Sequence[int] | None) -> Packing:
-    """Return the packing of parts, checked.
+def _layout(levels: Sequence[int], numbers: int, statuses: Sequence[int] | None) -> RowLayout:
+    """Return the layout of parts, checked.
 
     Raises:
         SettingsError: If there is no part, or a status is no part.
@@ -230,4 +230,4 @@ def _packing(levels: Sequence[int], numbers: int, statuses: Sequence[int] | None
                 f"statuses must name one of {len(counts)} discrete parts, or -1, for each of "
                 f"{numbers} numbers, got {statuses}."
             )
-    return make_packing(counts, numbers, statuses)
+    return row_layout(counts, numbers, statuses)
