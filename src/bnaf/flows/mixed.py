@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -17,6 +18,10 @@ from bnaf.flows.flow import Flow, Pull
 from bnaf.laws.mixed import MixedLaw
 from bnaf.laws.packed import RowLayout, row_layout
 
+SMALL_TABLE, FEW_ROWS = 1_000, 10_000  # rows up to which networks are small, and held back more
+UNITS_PER_PART = 4  # of the network of the levels, at least
+MOST_WIDTH = 10  # of the block networks: those of many intervals cost more
+CONTEXT_BINS = 32
 CATEGORY_RATE = 0.1  # of the rate of the block networks
 WEIGHT_PRECISION = 2.0  # of the prior of a weight, per input
 
@@ -122,6 +127,42 @@ class Mixed(Flow):
             )
         else:  # all its weights are ordinary ones
             self.learning_rate = CATEGORY_RATE * BNAF.learning_rate  # type: ignore[misc]
+
+    @classmethod
+    def sizes_for_parts(
+        cls, levels: Sequence[int], numbers: int, *, given: int = 0, rows: int | None = None
+    ) -> dict[str, Any]:
+        """Return the settings that suit a table of such parts.
+
+        Small tables get small networks of which more is left out, and tables of many parts wide
+        ones, so that every part has units of its own.
+
+        Args:
+            levels: Number of levels of each discrete part.
+            numbers: Number of numbers.
+            given: Number of columns that are given.
+            rows: Number of rows, where it is known.
+
+        Example:
+            >>> sizes = Mixed.sizes_for_parts([3, 2], 8, rows=500)
+            >>> sizes["transforms"], sizes["hidden_layers"], sizes["width"], sizes["dropout"]
+            (2, 1, 10, 0.3)
+        """
+        small = rows is not None and rows <= SMALL_TABLE
+        few = rows is not None and rows <= FEW_ROWS
+        sizes = BNAF.sizes_for(max(numbers, 1), small=small)
+        return {
+            "category_layers": 1 if small else 2,
+            "category_width": max(32 if small else 128, UNITS_PER_PART * len(levels)),
+            "transforms": sizes["transforms"],
+            "hidden_layers": sizes["hidden_layers"],
+            "width": min(MOST_WIDTH, sizes["width"]),
+            "context_layers": 1 if few and not given else 2,
+            "context_width": 64 if few and not given else 128,
+            "context_rank": 16 if few else 32,
+            "context_bins": CONTEXT_BINS if given else 0,
+            "dropout": 0.3 if small else 0.2 if few else 0.1,
+        }
 
     def rates(self) -> dict[str, tuple[float, list[nn.Parameter]]]:
         """Return the share of the rate of codes and categories: their weights are ordinary."""
