@@ -14,7 +14,7 @@ from bnaf.flows.mixed import Mixed
 
 LEVELS, STATUSES = [3, 2, 2], [1, -1]
 SIZES = {"code": 3, "category_width": 9, "width": 3, "context_width": 5, "context_rank": 4}
-CONTEXT = {"context_levels": [3], "context_numbers": 1}
+CONTEXT = {"context_levels": [3], "context_numbers": 1, "context_bins": 2}
 nan = math.nan
 
 
@@ -36,17 +36,17 @@ def context_of(flow, *batch):
 
 def rows_of(flow, *batch):
     """Rows of points and intervals, with numbers that are not there where statuses say so."""
-    counts = torch.tensor(flow.packing.levels, dtype=torch.float64)
+    counts = torch.tensor(flow.layout.levels, dtype=torch.float64)
     levels = (torch.rand(*batch, len(counts), dtype=torch.float64) * counts).floor()
-    middle, below, above = torch.randn(3, *batch, flow.packing.numbers, dtype=torch.float64)
-    middle = middle.masked_fill(flow.packing.absent(levels), nan)
+    middle, below, above = torch.randn(3, *batch, flow.layout.numbers, dtype=torch.float64)
+    middle = middle.masked_fill(flow.layout.absent(levels), nan)
     points = torch.rand(middle.shape) < 0.5
     ends = [end.abs().masked_fill(points, 0) for end in (below, above)]
     return torch.cat([levels, middle, *ends], -1)
 
 
 def all_levels(flow):
-    counts = [range(count) for count in flow.packing.levels]
+    counts = [range(count) for count in flow.layout.levels]
     return torch.tensor(list(itertools.product(*counts)), dtype=torch.float64)
 
 
@@ -75,7 +75,7 @@ def flow(request):
 def test_shares_add_up_to_the_log_probability(flow):
     law, rows = flow(context_of(flow, 6)), rows_of(flow, 6)
     shares = law.log_shares(rows)
-    assert shares.shape == (6, flow.packing.parts)
+    assert shares.shape == (6, flow.layout.parts)
     torch.testing.assert_close(law.log_prob(rows), shares.sum(-1))
     assert shares.isfinite().all()
 
@@ -92,12 +92,12 @@ def test_a_batch_is_its_rows(flow):
 @every_kind
 def test_no_part_feels_a_later_one(flow):
     law, rows, others = flow(context_of(flow)), rows_of(flow, 20), rows_of(flow, 20)
-    parts, columns = flow.packing.parts, len(flow.packing.levels)
+    parts, columns = flow.layout.parts, len(flow.layout.levels)
     before = law.log_shares(rows)
     for part in range(columns, parts):  # numbers after it, with levels as they are
         changed = rows.clone()
         for piece in range(3):
-            later = slice(part + piece * flow.packing.numbers, parts + piece * (parts - columns))
+            later = slice(part + piece * flow.layout.numbers, parts + piece * (parts - columns))
             changed[:, later] = others[:, later]
         changed[:, columns:parts] = changed[:, columns:parts].masked_fill(
             rows[:, columns:parts].isnan(), nan
@@ -131,19 +131,19 @@ def test_the_density_of_mixed_rows_integrates_and_sums_to_one():
     torch.testing.assert_close(total, torch.ones((), dtype=torch.float64), rtol=0, atol=1e-5)
 
 
-@every_kind
+@pytest.mark.parametrize(
+    "flow", [{}, CONTEXT, {"levels": []}], ids=["mixed", "context", "numbers"], indirect=True
+)
 def test_intervals_that_share_the_line_have_a_mass_of_one(flow):
-    if not flow.packing.numbers:
-        pytest.skip("there are no numbers")
     rows = rows_of(flow, 1)
-    number = len(flow.packing.levels)
-    last = number + flow.packing.numbers - 1
+    number = len(flow.layout.levels)
+    last = number + flow.layout.numbers - 1
     edges = torch.tensor([-math.inf, -1.0, 0.5, 2.0, math.inf], dtype=torch.float64)
     middle = torch.tensor([-2.0, 0.0, 1.0, 3.0], dtype=torch.float64)
     rows = rows.repeat(4, 1)
     rows[:, last] = middle
-    rows[:, last + flow.packing.numbers] = middle - edges[:-1]
-    rows[:, last + 2 * flow.packing.numbers] = edges[1:] - middle
+    rows[:, last + flow.layout.numbers] = middle - edges[:-1]
+    rows[:, last + 2 * flow.layout.numbers] = edges[1:] - middle
     masses = flow(context_of(flow)).log_shares(rows)[:, -1].exp()
     torch.testing.assert_close(masses.sum(), torch.ones((), dtype=torch.float64))
 

@@ -157,7 +157,8 @@ class LeakyReLU(Activation):
         return F.leaky_relu(h, self.leak)
 
     def rise(self, h: Units, width: Units, side: int) -> Units:
-        before = (-side * h).clamp(min=0).minimum(width)  # what lies on this side of the kink
+        ahead = (-side * h).clamp(min=0)  # how far off the kink is
+        before = torch.where(ahead <= width, ahead, width)
         steep, flat = (width - before, before) if side > 0 else (before, width - before)
         return steep + self.leak * flat
 

@@ -59,13 +59,20 @@ def log_shares(networks: Networks, cells: Cells) -> Float[Tensor, "rows features
         networks: Networks in one order.
         cells: Rows of cells.
     """
-    return intervals.log_shares(networks, cells)
+    contexts = networks.numbers.contexts
+    scaled = contexts is not None and contexts.row_scales is not None
+    if scaled or not _by_kernel(networks, cells.middle):
+        return intervals.log_shares(networks, cells)
+    networks = networks.spread()
+    if is_watched(networks, *cells[:3]):
+        return kernels.log_shares(intervals.log_shares, networks, cells)
+    return kernels.score_shares(networks, cells)
 
 
-def is_watched(networks: Networks, rows: Tensor) -> bool:
+def is_watched(networks: Networks, *rows: Tensor) -> bool:
     """Tell whether a gradient may be asked of rows that pass through networks."""
     return torch.is_grad_enabled() and any(
-        leaf is not None and leaf.requires_grad for leaf in (rows, *networks.numbers.leaves)
+        leaf is not None and leaf.requires_grad for leaf in (*rows, *networks.numbers.leaves)
     )
 
 

@@ -97,7 +97,8 @@ class CategoryNetwork(nn.Module):
         self.order = sorted(range(len(levels)), key=self.levels.__getitem__)
         self.counts = sorted(set(levels))
         self.bias = nn.Parameter(torch.zeros(sum(levels)))
-        self.hidden, self.last = nn.ModuleList(), None
+        self.hidden = nn.ModuleList()
+        self.last: MaskedLinear | None = None
         self.dropout = nn.Dropout(dropout)
         parts, lowest = len(levels), 0 if context else 1
         if parts <= lowest:
@@ -151,7 +152,8 @@ class CategoryNetwork(nn.Module):
         """Return the log-probabilities of the levels of one part, given those before it."""
         count = self.levels[part]
         alike = [other for other in self.order if self.levels[other] == count]
-        return self(codes, batch)[self.counts.index(count)][..., alike.index(part), :]
+        pieces: list[Tensor] = self(codes, batch)
+        return pieces[self.counts.index(count)][..., alike.index(part), :]
 
     def forward(
         self, codes: Float[Tensor, "... inputs"] | None, batch: Sequence[int]

@@ -13,7 +13,7 @@ from bnaf._checks import whole
 from bnaf.errors import FewDrawsWarning, TableError
 from bnaf.laws.cells import Cells
 from bnaf.laws.law import RowLaw
-from bnaf.laws.packed import PackedRows, Packing
+from bnaf.laws.packed import PackedRows, RowLayout
 
 nan = torch.nan
 PARTICLES = 1_000  # draws that are weighed for each given row
@@ -61,7 +61,7 @@ class GivenDraws(NamedTuple):
 
 
 class MixedLaw(RowLaw):
-    r"""Law of rows of levels and numbers, packed as :class:`bnaf.laws.packed.Packing` says.
+    r"""Law of rows of levels and numbers, packed as :class:`bnaf.laws.packed.RowLayout` says.
 
     .. math:: \log p(x) = \sum_j \log p(l_j \mid l_1 \dots l_{j-1})
               + \sum_i \log p(x_i \mid x_1 \dots x_{i-1}, l)
@@ -72,7 +72,7 @@ class MixedLaw(RowLaw):
     probability one, and later parts do not see it.
 
     Args:
-        packing: What a row is made of.
+        layout: What a row is made of.
         predictions: The laws of levels and numbers.
         like: A tensor of the type and on the device of its rows.
         batch_shape: Shape of the contexts it was made for.
@@ -85,15 +85,15 @@ class MixedLaw(RowLaw):
 
     def __init__(
         self,
-        packing: Packing,
+        layout: RowLayout,
         predictions: MixedPredictions,
         like: Tensor,
         batch_shape: Sequence[int] = (),
         *,
         watched: Sequence[Tensor] = (),
     ) -> None:
-        self.packing, self.predictions = packing, predictions
-        super().__init__(packing.width, like, batch_shape, watched=watched)
+        self.layout, self.predictions = layout, predictions
+        super().__init__(layout.width, like, batch_shape, watched=watched)
 
     def log_prob(self, value: Tensor) -> Float[Tensor, "..."]:
         """Return the logarithm of density and mass of each row, in nats."""
@@ -105,14 +105,14 @@ class MixedLaw(RowLaw):
         They add up to the log-probability of the row.
         """
         value = self._checked(value)
-        levels, middle, below, above = self.packing.split(value)
-        odd = self.packing.odd_parts(value)
+        levels, middle, below, above = self.layout.split(value)
+        odd = self.layout.odd_parts(value)
         odd_levels, odd_numbers = odd.tensor_split([levels.shape[-1]], -1)
         levels, middle = levels.masked_fill(odd_levels, nan), middle.masked_fill(odd_numbers, nan)
         shares = []
-        if self.packing.levels:
+        if self.layout.levels:
             shares.append(self.predictions.level_shares(levels))
-        if self.packing.numbers:
+        if self.layout.numbers:
             cells = Cells.of(middle, below, above)
             shares.append(self.predictions.number_law(levels).log_shares(cells))
         return torch.cat(shares, -1).masked_fill(odd, -torch.inf)
@@ -181,15 +181,15 @@ class MixedLaw(RowLaw):
             TableError: If what is given is impossible, or has probability zero.
         """
         shape = torch.Size(sample_shape)
-        given = self.packing.complete(self._checked(given, "given"))
-        if self.packing.odd_parts(given).any():
+        given = self.layout.complete(self._checked(given, "given"))
+        if self.layout.odd_parts(given).any():
             raise TableError(
                 "given must hold levels that exist, finite numbers and intervals that contain "
                 "their middle, got others; NaN is what is free."
             )
-        known = self.packing.known(given)
-        levels = self.packing.split(given).levels
-        count, late = shape.numel(), known & self.packing.after_free(known, levels)
+        known = self.layout.known(given)
+        levels = self.layout.split(given).levels
+        count, late = shape.numel(), known & self.layout.after_free(known, levels)
         if not late.any():
             rows = self._draw(given.expand(*shape, *given.shape), snap, generator)
             return GivenDraws(rows, self.like.new_full(given.shape[:-1], count))
@@ -210,9 +210,9 @@ class MixedLaw(RowLaw):
 
     def _draw(self, given: Tensor, snap: Snap | None, generator: Generator | None) -> Tensor:
         """Return packed rows whose free parts, which are NaN, were drawn in order."""
-        levels, middle, below, above = self.packing.split(given)
+        levels, middle, below, above = self.layout.split(given)
         levels = self._draw_levels(levels.clone(), generator)
-        if not self.packing.numbers:
+        if not self.layout.numbers:
             return levels
         z = torch.randn(
             middle.shape, generator=generator, dtype=middle.dtype, device=middle.device
@@ -221,12 +221,12 @@ class MixedLaw(RowLaw):
 
     def _draw_levels(self, levels: Tensor, generator: Generator | None) -> Tensor:
         """Fill in levels that are NaN."""
-        for part in range(len(self.packing.levels)):
+        for part in range(len(self.layout.levels)):
             free = levels[..., part].isnan()
             if not free.any():
                 continue
             probabilities = self.predictions.level_log_probs(levels, part).exp()
-            rows = probabilities.reshape(-1, self.packing.levels[part])
+            rows = probabilities.reshape(-1, self.layout.levels[part])
             drawn = torch.multinomial(rows, 1, generator=generator).reshape(free.shape)
             levels[..., part] = torch.where(free, drawn.to(levels), levels[..., part])
         return levels
@@ -235,7 +235,7 @@ class MixedLaw(RowLaw):
         self, levels: Tensor, given: Cells, z: Tensor, snap: Snap | None
     ) -> PackedRows:
         """Return rows of levels with numbers: those that are given, and draws of the others."""
-        absent = self.packing.absent(levels)
+        absent = self.layout.absent(levels)
 
         def place(number: int, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             zeros = torch.zeros_like(x)
@@ -252,6 +252,6 @@ class MixedLaw(RowLaw):
 
     def __repr__(self) -> str:
         return (
-            f"MixedLaw(levels={list(self.packing.levels)}, numbers={self.packing.numbers}, "
+            f"MixedLaw(levels={list(self.layout.levels)}, numbers={self.layout.numbers}, "
             f"batch_shape={tuple(self.batch_shape)})"
         )

@@ -30,7 +30,7 @@ class PackedRows(NamedTuple):
         return torch.cat(self, -1)
 
 
-class Packing(NamedTuple):
+class RowLayout(NamedTuple):
     """What packed rows are made of: ``[levels | middle | below | above]``.
 
     Args:
@@ -107,13 +107,13 @@ class Packing(NamedTuple):
         return torch.cat([levels, ends[0] | ends[1] | ends[2]], -1)
 
 
-def make_packing(
+def row_layout(
     levels: Sequence[int], numbers: int, statuses: Sequence[int] | None = None
-) -> Packing:
-    """Return the packing of parts; without statuses, all numbers are always there.
+) -> RowLayout:
+    """Return the layout of parts; without statuses, all numbers are always there.
 
     Example:
-        >>> make_packing([3, 2], 2).width
+        >>> row_layout([3, 2], 2).width
         8
     """
-    return Packing(tuple(levels), numbers, tuple(statuses or [-1] * numbers))
+    return RowLayout(tuple(levels), numbers, tuple(statuses or [-1] * numbers))

@@ -56,7 +56,7 @@ def _make_mixed(data: FitData, encoding: KindEncoding, flow_settings: Mapping[st
         statuses=schema.statuses,
         context_levels=() if given is None else given.levels,
         context_numbers=0 if given is None else given.given_numbers,
-        **Mixed.sizes_for(encoding.features, small=facts.small, given=facts.given, rows=facts.rows)
+        **Mixed.sizes_for_parts(schema.levels, schema.numbers, given=facts.given, rows=facts.rows)
         | dict(flow_settings),
     )
     assert isinstance(data.train, Batch)
