@@ -31,8 +31,8 @@ class Lattice(NamedTuple):
         """Distance of neighbours."""
         return float(self.step / 10**self.digits)
 
-    def index(self, values: Float64[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"]:
-        """Return the k of the nearest numbers of the grid."""
+    def multiples(self, values: Float64[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"]:
+        """Return k of the nearest numbers of the grid."""
         with np.errstate(over="ignore"):
             found = np.round((values * 10.0**self.digits - self.offset) / self.step)
         return np.clip(found, -LARGEST, LARGEST)
@@ -97,7 +97,7 @@ def is_gridded(values: Float64[np.ndarray, " values"], kind: str = "float64") ->
         return False
     counts = np.unique(values, return_counts=True)[1]
     alone = float((counts == 1).sum()) / len(values)
-    points = float(np.ptp(lattice.index(values))) + 1
+    points = float(np.ptp(lattice.multiples(values))) + 1
     if points <= POINTS_PER_ROW * len(values):
         return True
     tied = POINTS_PER_TIE * len(values) >= points or ROWS_PER_VALUE * len(counts) <= len(values)

@@ -9,7 +9,6 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from bnaf.columns.constant import Constant
 from bnaf.columns.detection import fit_column
 from bnaf.columns.kind import Bounds, Kind, Parts, Snapped
 from bnaf.columns.registry import KINDS
@@ -212,12 +211,9 @@ class Schema:
         generator = np.random.default_rng(seed)
         discrete, columns, level, number = len(self.levels), [], 0, 0
         for name, kind in zip(self.names, self.kinds, strict=True):
-            if isinstance(kind, Constant):
-                columns.append(kind.fill(name, len(values)))
-                continue
             codes = values[:, level] if kind.levels else None
             middles = values[:, discrete + number] if kind.numbers else None
-            columns.append(kind.decode(name, codes, middles, generator))
+            columns.append(kind.decode(name, len(values), codes, middles, generator))
             level, number = level + bool(kind.levels), number + kind.numbers
         return Frame(tuple(columns))
 
