@@ -95,7 +95,7 @@ docs: install
 
 # the commands in the guide, run anew, and what they print
 session: install
-	$(BIN)/python docs/session.py docs/guide.md
+	$(BIN)/python docs/session.py docs/tables.md
 
 clean:
 	rm -rf $(VENV) $(RIVALS) docs/_build demo
