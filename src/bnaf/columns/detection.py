@@ -29,6 +29,7 @@ def fit_column(
     kind: str | None = None,
     bounds: Bounds | None = None,
     weights: Values | None = None,
+    seen: Column | None = None,
 ) -> Kind | LeftOut:
     """Return what a column means.
 
@@ -38,6 +39,7 @@ def fit_column(
             "date", or "text" (left out); found by what it holds by default.
         bounds: Least and largest value, ``None`` where there is none; learned by default.
         weights: What each row counts for.
+        seen: Cells that the kind is found by, where there are more than are fitted.
 
     Raises:
         TableError: If it cannot be of that kind.
@@ -49,11 +51,12 @@ def fit_column(
         )
     if kind == "text":
         return LeftOut(column.name, "left out as told")
-    if kind is None and (reason := _useless(column)):
+    seen = column if seen is None else seen
+    if kind is None and (reason := _useless(seen)):
         return LeftOut(column.name, reason)
     if not len(column.present) or (_distinct(column) == 1 and not column.empty.any()):
         return Constant.fit(column)
-    kind = kind or find_kind(column)
+    kind = kind or find_kind(seen)
     if kind == "category":
         return Category.fit(column, weights)
     if kind == "date":

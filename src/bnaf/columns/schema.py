@@ -56,6 +56,7 @@ class Schema:
         kinds: Mapping[str, str] | None = None,
         bounds: Mapping[str, Bounds] | None = None,
         weights: Any = None,
+        seen: Frame | None = None,
     ) -> "Schema":
         """Return what the columns of a frame mean.
 
@@ -65,6 +66,7 @@ class Schema:
                 or "text" (left out); the others are found by what they hold.
             bounds: Bounds of some columns of numbers, by name; ``None`` where there is none.
             weights: What each row counts for.
+            seen: Rows that kinds are found by, where there are more than are fitted.
 
         Raises:
             TableError: If a column cannot be what it is told to be, or none is left.
@@ -78,7 +80,13 @@ class Schema:
                 f"Expected one weight per row ({len(frame):,}), got shape {counts.shape}."
             )
         found = [
-            fit_column(column, kinds.get(column.name), bounds.get(column.name), counts)
+            fit_column(
+                column,
+                kinds.get(column.name),
+                bounds.get(column.name),
+                counts,
+                None if seen is None else seen[column.name],
+            )
             for column in frame.columns
         ]
         kept = [

@@ -123,6 +123,7 @@ def read_kinds(
     kinds: Mapping[str, str],
     bounds: Mapping[str, Bounds],
     weights: Any = None,
+    seen: Frame | None = None,
 ) -> tuple[Schema, Schema | None]:
     """Return what columns mean, those to model and those to condition on.
 
@@ -140,6 +141,7 @@ def read_kinds(
             kinds={name: kind for name, kind in kinds.items() if name in chosen},
             bounds={name: bound for name, bound in bounds.items() if name in chosen},
             weights=weights,
+            seen=seen,
         )
         parts.append(part)
     if given and parts[1].left_out:
@@ -190,7 +192,7 @@ def encode_frame(
     train = frame.take(sets.train)
     weighed = None if counts is None else counts[sets.train]
     schema, given_schema = read_kinds(
-        train, names, given, kinds, bounds, None if weighed is None else weighed.numpy()
+        train, names, given, kinds, bounds, None if weighed is None else weighed.numpy(), frame
     )
     codes = [part.codes(train) for part in (schema, given_schema) if part is not None]
     encoding = KindEncoding(schema, given_schema, *code_moments(torch.cat(codes, 1)))

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -94,6 +94,12 @@ class Encoding(ABC):
     ) -> Float64[Tensor, "count *batch columns"]:
         """Return codes of rows drawn from a law of the flow."""
 
+    noisy: ClassVar[bool]
+    """Whether a flow turns rows into base noise, entry by entry."""
+
+    types: tuple[str, ...]
+    """Types of the codes of modelled columns, by NumPy's names."""
+
     @property
     @abstractmethod
     def shift(self) -> float:
@@ -160,6 +166,8 @@ class NumberEncoding(Encoding):
     Raises:
         SettingsError: If names, types and scales do not agree.
     """
+
+    noisy = True
 
     def __init__(
         self,

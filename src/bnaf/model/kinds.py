@@ -29,6 +29,8 @@ class KindEncoding(Encoding):
         scale: Their deviation.
     """
 
+    noisy = False
+
     def __init__(
         self,
         schema: Schema,
@@ -39,6 +41,7 @@ class KindEncoding(Encoding):
         super().__init__(schema.names, () if given_schema is None else given_schema.names)
         self.schema, self.given_schema = schema, given_schema
         self.location, self.scale = location, scale
+        self.types = ("float64",) * len(self.columns)
 
     @property
     def features(self) -> int:

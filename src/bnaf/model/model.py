@@ -240,8 +240,8 @@ class Model:
 
     @property
     def types(self) -> tuple[str, ...]:
-        """Element types of the modelled columns in the table, by NumPy's names."""
-        return self._numbers.types
+        """Element types of what stands for the modelled columns, by NumPy's names."""
+        return self.encoding.types
 
     @property
     def standardisation(self) -> Standardisation:

@@ -57,8 +57,8 @@ class Frame:
     @property
     def complete(self) -> Bool[np.ndarray, " rows"]:
         """Which rows have no empty cell."""
-        empty: np.ndarray = np.stack([column.empty for column in self.columns]).any(axis=0)
-        return ~empty
+        found: np.ndarray = np.logical_and.reduce([~column.empty for column in self.columns])
+        return found
 
     def __getitem__(self, name: str) -> Column:
         return self.columns[find_columns([name], self.names)[0]]
