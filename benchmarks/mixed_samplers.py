@@ -64,7 +64,7 @@ class CTGAN(Synthesiser):
 
 
 class Arf(Contestant):
-    """Adversarial random forests by arfpy; empty cells become the middle or a level, it has none."""
+    """Adversarial random forests by arfpy, which has no empty cells: medians, or a level."""
 
     def fit(self, rows: pd.DataFrame, seconds: float) -> None:
         from arfpy import arf
