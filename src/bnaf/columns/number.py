@@ -55,17 +55,14 @@ class Number(Kind):
         """Return location, scale, bounds and atoms of a column.
 
         Raises:
-            TableError: If it does not vary, or lies outside of the bounds.
+            TableError: If it does not vary enough, or lies outside of the bounds.
         """
         values = finite_numbers(column)
         chosen = choose_bounds(column.name, values, bounds)
         atoms = _atoms(values, chosen)
         free = ~np.isin(values, atoms)
-        if len(np.unique(values[free])) < 2:
-            raise TableError(
-                f"{list_columns([column.name])} expects numbers that vary to be of the kind "
-                "'number', got one value, or few; leave its kind open."
-            )
+        if len(np.unique(values[free])) < 2:  # too few for a density of their own
+            atoms, free = (), np.ones(len(values), dtype=bool)
         kept = np.ones(len(values)) if weights is None else weights[~column.empty]
         opening = Opening(chosen, SOFT * _moments(values[free], kept[free])[1])
         location, scale = _moments(opening.apply(values[free])[0], kept[free])
@@ -192,7 +189,10 @@ def _atoms(values: Values, bounds: Bounds) -> tuple[float, ...]:
 
 
 def _moments(values: Values, weights: Values) -> tuple[float, float]:
-    """Return mean and deviation; infinite where numbers are too large for them."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        mean = float(np.average(values, weights=weights))
-        return mean, float(np.sqrt(np.average((values - mean) ** 2, weights=weights)))
+    """Return mean and deviation, of values as large or small as can be."""
+    unit = float(np.abs(values).max()) or 1.0
+    mean = float(np.average(values / unit, weights=weights))
+    apart = np.abs(values / unit - mean)
+    widest = float(apart.max()) or 1.0
+    deviation = float(np.sqrt(np.average((apart / widest) ** 2, weights=weights)))
+    return mean * unit, deviation * widest * unit
