@@ -26,9 +26,7 @@ Workers = Annotated[
 ]
 TestRows = Annotated[int | None, Option(help="Rows that each flow is measured on.")]
 Stored = Annotated[bool, Option("--table", help="Print the tables of stored results.")]
-DatasetName = Annotated[
-    str | None, Argument(metavar="NAME", help="One data set; all by default.")
-]
+DatasetName = Annotated[str | None, Argument(metavar="NAME", help="One data set; all by default.")]
 RESULTS = Path("results")  # folder, where none is told
 
 
