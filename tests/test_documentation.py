@@ -54,5 +54,7 @@ def test_code_that_is_not_run_says_why_and_is_python(page):
 def test_every_block_of_python_is_seen():
     for page in PAGES:
         text = page.read_text("utf-8")
-        fences = re.findall(r"^ *(?:```|~~~) *(?:\{code-block\} *)?(?:python|py|pycon)\b", text, re.M)
+        fences = re.findall(
+            r"^ *(?:```|~~~) *(?:\{code-block\} *)?(?:python|py|pycon)\b", text, re.M
+        )
         assert len(fences) == sum(cell.code for cell in read_cells(text)), page.name
