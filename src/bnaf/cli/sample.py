@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Option
 
 from bnaf.cli import options
+
+if TYPE_CHECKING:
+    from bnaf.model.model import Model
 
 EXAMPLES = """Examples:
 
@@ -31,7 +34,7 @@ def sample(
             "--given",
             "-g",
             metavar="COLUMN=VALUE",
-            help="Value of a given column; once for each.",
+            help="Value of a given column, or of any one of several kinds; once for each.",
         ),
     ] = None,
     seed: options.Seed = None,
@@ -55,11 +58,16 @@ def sample(
     density = load_model(model)
     drawn = density.sample_table(
         count,
-        given=read_conditions(given or [], density.given_columns),
+        given=read_conditions(given or [], conditions_of(density)),
         complete=complete,
         **options.chosen(seed=seed, outside="redraw" if redraw else None),
     )
     write_table(drawn, out, overwrite=force, format=format)
+
+
+def conditions_of(model: "Model") -> Sequence[str]:
+    """Return the columns that may be given: all of every kind, where none has to be."""
+    return model.given_columns or (() if model.encoding.noisy else model.columns)
 
 
 def read_conditions(pairs: Sequence[str], columns: Sequence[str]) -> dict[str, str] | None:
@@ -68,6 +76,6 @@ def read_conditions(pairs: Sequence[str], columns: Sequence[str]) -> dict[str, s
     unknown = [name for name in values if name not in columns]
     if unknown and columns:
         raise typer.BadParameter(
-            f"--given names {unknown[0]!r}; the model is given {', '.join(columns)}."
+            f"--given names {unknown[0]!r}; the model can be given {', '.join(columns)}."
         )
     return values or None

@@ -1,6 +1,7 @@
 """Rows of every kind as rows of a flow: levels, points, intervals and empty cells."""
 
 import copy
+import warnings
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,13 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from bnaf.columns.schema import Schema
-from bnaf.errors import SettingsError
+from bnaf.errors import SettingsError, ShapeError, TableWarning
 from bnaf.flows.flow import Flow
 from bnaf.laws.mixed import MixedLaw
 from bnaf.laws.normal import normal_cdf
 from bnaf.model.encoding import Encoded, Encoding
 from bnaf.tables.frames import Frame, read_frame
+from bnaf.tables.names import find_columns
 from bnaf.tables.table import Table
 
 SAME = 1e-9  # rounding apart, in deviations of a column
@@ -110,12 +112,43 @@ class KindEncoding(Encoding):
         context: Float64[Tensor, "*_ _"] | None,
         *,
         outside: str,
+        partial: Float64[Tensor, " width"] | None = None,
     ) -> Float64[Tensor, "count *batch columns"]:
-        packed = law.sample((count,), snap=self.schema.snap)
+        packed = law.sample((count,), snap=self.schema.snap, given=partial)
         seed = int(torch.randint(2**31, ()))
         frame = self.schema.decode(packed.reshape(-1, packed.shape[-1]), seed=seed)
         codes = self.schema.codes(frame)
         return codes.to(packed.device).reshape(*packed.shape[:-1], -1)
+
+    def partial(self, given: Any) -> Float64[Tensor, " width"] | None:
+        """Return a packed row of which some modelled columns are given, nan for the others.
+
+        Raises:
+            TableError: If there is no such column, or its value cannot be of its kind.
+            ShapeError: If there are several rows.
+        """
+        if given is None:
+            return None
+        frame = read_frame(given)
+        if len(frame) != 1:
+            raise ShapeError(
+                f"given must be one row of modelled columns, got {len(frame):,}; draw for each."
+            )
+        find_columns(frame.names, self.columns)
+        cells = self.schema.frame(
+            torch.full((1, len(self.columns)), torch.nan, dtype=torch.float64)
+        )
+        known = {column.name: column for column in frame.columns}
+        for name, words in self.schema.select(frame.names).unusual(frame).items():
+            warnings.warn(
+                TableWarning(f"Column {name!r} has values the model knows nothing of: {words}."),
+                stacklevel=5,
+            )
+        columns = tuple(known.get(column.name, column) for column in cells.columns)
+        packed = self.schema.encode(Frame(columns)).rows[0]
+        places = [*self.schema.level_columns, *self.schema.number_columns * 3]
+        free = torch.tensor([self.columns[place] not in known for place in places])
+        return packed.masked_fill(free, torch.nan)
 
     def from_noise(
         self,

@@ -1,12 +1,9 @@
 """A flow with the columns and the units of its table."""
 
-import copy
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float64
 from torch import Generator, Tensor
@@ -15,21 +12,18 @@ from bnaf._checks import whole
 from bnaf._random import mix_seed, private_draws
 from bnaf.columns.kind import Bounds
 from bnaf.errors import (
-    Argument,
     SettingsError,
     ShapeError,
     TableError,
-    TableWarning,
     TrainingError,
 )
 from bnaf.flows.flow import Flow
 from bnaf.flows.registry import flow_named
-from bnaf.model._chunks import CHUNK_ROWS, chunk_rows, measure_rows
 from bnaf.model._data import FitData
+from bnaf.model._exact import ExactFlow
 from bnaf.model._frames import read_data
 from bnaf.model._making import flow_kind, make_flow, warn_of_secrets
 from bnaf.model.encoding import Encoding, NumberEncoding
-from bnaf.model.kinds import KindEncoding
 from bnaf.model.standardisation import Standardisation
 from bnaf.tables.frames import Frame, read_frame
 from bnaf.tables.reading import read_table
@@ -294,7 +288,7 @@ class Model:
             ShapeError: If the number of columns is wrong, or given ones are missing or not wanted.
             TableError: If a table lacks a column.
         """
-        scores, shift = self._measure(rows, given, _log_prob)
+        scores, shift = self._exact.measure(rows, given, _log_prob)
         return scores + shift
 
     def log_shares(self, rows: Any, given: Any = None) -> Float64[Tensor, "rows columns"]:
@@ -310,23 +304,7 @@ class Model:
         Raises:
             SettingsError: If the columns are not modelled one after another.
         """
-        encoding = self.encoding
-        if not isinstance(encoding, KindEncoding):
-            raise SettingsError(
-                "This model has no shares of single cells: its flow reads columns in several "
-                "orders. Fit it with ",
-                Argument("flow", "mixed"),
-                ".",
-            )
-        if given is None and self.given_columns and not isinstance(rows, Tensor | np.ndarray):
-            given = rows
-        codes, context = encoding.codes(rows, "rows"), self._context(given)
-        flow = self._precise()
-        with torch.no_grad():
-            parts = [
-                encoding.log_shares(flow(some), part) for part, some in chunk_rows(codes, context)
-            ]
-        return torch.cat(parts)
+        return self._exact.log_shares(rows, given)
 
     def read(self, source: Any, *, drop_missing: bool = False, **reading: Any) -> Table:
         """Return rows as the model sees them: a table of one number per cell, given columns last.
@@ -378,7 +356,7 @@ class Model:
             ShapeError: If the number of columns is wrong, or given ones are missing or not wanted.
             TableError: If a table lacks a column.
         """
-        return self._measure(rows, given, _base_noise)[0]
+        return self._exact.measure(rows, given, _base_noise)[0]
 
     def sample(
         self,
@@ -393,7 +371,9 @@ class Model:
 
         Args:
             count: How many rows, for each row of ``given``.
-            given: Given columns, where the model has some.
+            given: Given columns, where the model has some. Of columns of every kind that are
+                modelled any may be given, as ``{"cut": "Ideal"}``: in closed form where no other
+                comes before them, else by weighing draws, with a warning where few are left.
             seed: Seed of the draw; a fresh one by default.
             generator: Source of that seed, instead.
             outside: What to do with draws of the base that have no pre-image, under a flow that is
@@ -410,13 +390,8 @@ class Model:
         if generator is not None:
             draw = torch.randint(2**62, (), generator=generator, device=generator.device)
             seed = int(draw.item())
-        flow, context = self._precise(), self._context(given)
-        with torch.no_grad(), private_draws(seed):
-            law = flow(context)
-            size = max(1, CHUNK_ROWS // max(1, law.batch_shape.numel()))
-            sizes = [min(size, count - start) for start in range(0, count, size)] or [0]
-            parts = [self.encoding.draw(law, part, context, outside=outside) for part in sizes]
-        return torch.cat(parts).to(self.device)
+        with private_draws(seed):
+            return self._exact.draw(count, given, outside=outside).to(self.device)
 
     def sample_table(
         self,
@@ -432,7 +407,7 @@ class Model:
 
         Args:
             count: How many rows.
-            given: One row of given columns, where the model has some.
+            given: One row of given columns, as in :meth:`sample`.
             complete: Whether to draw only rows without empty cells; they come as often as in the
                 table otherwise.
             seed: Seed of the draw; a fresh one by default.
@@ -465,63 +440,9 @@ class Model:
             )
         return self.encoding.table(rows.reshape(count, self.features))
 
-    def _measure(
-        self,
-        rows: Any,
-        given: Any,
-        measure: Callable[[Any, Tensor], Tensor],
-    ) -> tuple[Tensor, Tensor | float]:
-        """Return what is measured of rows under the law of their given columns, and the shift."""
-        if given is None and self.given_columns and not isinstance(rows, Tensor | np.ndarray):
-            given = rows
-        flow = self._precise()
-        x, context = self._beside(self.encoding.codes(rows, "rows")), self._context(given)
-        differentiable = x.requires_grad or (context is not None and context.requires_grad)
-        with torch.set_grad_enabled(differentiable and torch.is_grad_enabled()):
-            encoded = self.encoding.encode(x, context)
-            found = measure_rows(flow, encoded.rows, context, measure)
-            return found.to(_device(rows)), encoded.shift
-
-    def _precise(self) -> Flow:
-        """Return the flow in float64; a copy, so that its own type and mode stay."""
-        flow = copy.deepcopy(self.flow).to(self._exact_device, torch.float64)
-        return flow.eval().requires_grad_(False)
-
-    def _context(self, given: Any) -> Tensor | None:
-        """Return given columns as the flow sees them."""
-        if given is None:
-            if self.given_columns:
-                raise ShapeError(
-                    f"This model expects the given columns {', '.join(self.given_columns)}; "
-                    "give them with ",
-                    Argument("given"),
-                    ".",
-                )
-            return None
-        if not self.given_columns:
-            raise ShapeError("This model has no given columns; leave out ", Argument("given"), ".")
-        codes = self.encoding.codes(given, "given")
-        self._warn_of_unusual(codes)
-        return self.encoding.contexts(self._beside(codes))
-
-    def _warn_of_unusual(self, given: Tensor) -> None:
-        """Warn of given values that are far from all that the model has seen."""
-        known = given.detach().to("cpu", torch.float64).reshape(-1, len(self.given_columns))
-        for name, words in self.encoding.unusual(known).items():
-            warnings.warn(
-                TableWarning(f"Column {name!r} has values the model knows nothing of: {words}."),
-                stacklevel=4,
-            )
-
     @property
-    def _exact_device(self) -> torch.device:
-        """Where float64 is computed: beside the flow, where that is possible."""
-        return torch.device("cpu") if self.device.type == "mps" else self.device
-
-    def _beside(self, values: Tensor) -> Tensor:
-        if values.device.type == "mps":  # which has no float64
-            values = values.cpu()
-        return values.to(self._exact_device, torch.float64)
+    def _exact(self) -> ExactFlow:
+        return ExactFlow(self.flow, self.encoding)
 
     def __repr__(self) -> str:
         given = f", given_columns={self.given_columns}" if self.given_columns else ""
@@ -536,14 +457,6 @@ def _log_prob(law: Any, rows: Tensor) -> Tensor:
 def _base_noise(law: Any, rows: Tensor) -> Tensor:
     noise: Tensor = law.base_noise(rows)
     return noise
-
-
-def _device(holder: object) -> torch.device:
-    if isinstance(holder, Tensor):
-        return holder.device
-    if isinstance(holder, Flow):
-        return next(holder.parameters()).device
-    return torch.device("cpu")
 
 
 def _names(
