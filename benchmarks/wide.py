@@ -4,7 +4,7 @@ The columns are normal, a few factors in common and noise of their own, so that 
 there is, that of the law itself, is known. Tables are cut from one: each has the columns of the
 narrower ones and some more. What a fit loses should grow smoothly with their number.
 
-    python benchmarks/wide.py --columns 256 257 --steps 300 --out results/wide.json
+    python benchmarks/wide.py --columns 256 257 --steps 40 --out results/wide.json
 """
 
 import argparse

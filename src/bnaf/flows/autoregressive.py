@@ -1,6 +1,7 @@
 """What flows have in common that bend every feature as the features before it say."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor
@@ -35,7 +36,7 @@ class AutoregressiveFlow(NetworkFlow):
         direction: Which side is closed-form: "density" (log_prob) or "sampling" (rsample).
     """
 
-    order_buffers = ("mixings.orders",)
+    order_buffers: ClassVar[tuple[str, ...]] = ("mixings.orders",)
     curve: Curve
 
     def _draw_networks(

@@ -62,7 +62,9 @@ class ShiftedNetwork:
         hidden = hidden if self.shift is None else hidden + self.shift
         for weight, bias in zip(self.weights[1:-1], self.biases[1:-1], strict=True):
             hidden = F.elu(F.linear(hidden, weight, bias))
-        return F.linear(hidden, self.weights[-1], self.biases[-1]).unflatten(-1, (2, -1)).mT
+        last = F.linear(hidden, self.weights[-1], self.biases[-1])
+        numbers: Tensor = last.unflatten(-1, (2, -1))
+        return numbers.mT
 
 
 class IAF(TransformFlow):

@@ -60,7 +60,7 @@ class RowLaw(Distribution):
         law = type(self).__new__(type(self)) if _instance is None else _instance
         law.__dict__.update(self.__dict__)  # whatever a subclass has, it keeps
         law._batch_shape = batch_shape
-        return law  # type: ignore[no-any-return]
+        return law
 
     def _check_unchanged(self) -> None:
         for weight, before in self._watched:
