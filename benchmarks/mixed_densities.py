@@ -363,7 +363,7 @@ class Ours(Contestant):
         """Return the logs of the steps of the cells of each row that ours gives a density."""
         from bnaf.tables.frames import read_frame
 
-        schema = self.model.schema
+        schema = self.model.encoding.schema
         encoded = schema.encode(read_frame(rows)).rows
         middle, below, above = encoded[:, len(schema.levels) :].chunk(3, 1)
         point = (middle.isfinite() & (below + above == 0)).numpy()
