@@ -170,7 +170,8 @@ def usefulness(drawn: np.ndarray, test: np.ndarray, split: Split, target: int) -
     trees = HistGradientBoostingClassifier(random_state=0).fit(x[there], y[there])
     share = np.zeros((len(x_test), levels))
     share[:, trees.classes_.astype(int)] = trees.predict_proba(x_test)
-    each = [roc_auc_score(y_test == level, share[:, level]) for level in np.unique(y_test)]
+    there = np.unique(y_test[y_test >= 0]).astype(int)
+    each = [roc_auc_score(y_test == level, share[:, level]) for level in there]
     return float(np.mean(each))
 
 
