@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from mixed_densities import DENSITIES, Contestant
+from mixed_contest import Contestant
+from mixed_densities import DENSITIES
 from mixed_tables import TARGETS, Split, snap
 from shared import Record
 
