@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from mixed_densities import DENSITIES, Contestant
+from mixed_contest import Contestant
+from mixed_densities import DENSITIES
 from mixed_tables import TARGETS, Split, snap
 from shared import Record
 
@@ -170,7 +171,8 @@ def usefulness(drawn: np.ndarray, test: np.ndarray, split: Split, target: int) -
     trees = HistGradientBoostingClassifier(random_state=0).fit(x[there], y[there])
     share = np.zeros((len(x_test), levels))
     share[:, trees.classes_.astype(int)] = trees.predict_proba(x_test)
-    each = [roc_auc_score(y_test == level, share[:, level]) for level in np.unique(y_test)]
+    there = np.unique(y_test[y_test >= 0]).astype(int)
+    each = [roc_auc_score(y_test == level, share[:, level]) for level in there]
     return float(np.mean(each))
 
 

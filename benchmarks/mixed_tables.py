@@ -67,7 +67,7 @@ def find_cells(name: str, values: pd.Series) -> Column:
     """Return the cells of a column."""
     present = values.dropna()
     empty = len(present) < len(values)
-    if present.dtype == object or present.nunique() <= 2:
+    if not pd.api.types.is_numeric_dtype(present) or present.nunique() <= 2:
         return Column(name, tuple(sorted(present.astype(str).unique())), 0.0, 0.0, empty)
     return Column(name, (), *find_step(present.to_numpy(np.float64)), empty)
 

@@ -295,7 +295,7 @@ def test_a_knot_of_outliers_among_the_rows_is_found(rng):
     rows = rng.normal(size=(400, 3))
     rows[knot] = [4.0, -4.0, 4.0] + 0.1 * rng.normal(size=(24, 3))
     scores = FlowOutlierDetector(training={"steps": 60}).fit(rows).score_samples(rows)
-    assert scores[knot].max() < np.quantile(scores[~knot], 0.02)
+    assert scores[knot].max() < np.quantile(scores[~knot], 0.02) - 5  # untrimmed: - 1
 
 
 @pytest.mark.parametrize("trim", [-0.1, 0.6, "auto"])
