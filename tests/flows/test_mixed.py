@@ -354,7 +354,10 @@ def test_a_law_refuses_to_be_used_once_weights_have_changed(flow):
         ({"levels": [2], "numbers": -1}, "numbers must be a whole number of at least 0"),
         ({"levels": [2], "numbers": 1, "statuses": [1]}, "must name one of 1 discrete parts"),
         ({"levels": [2], "numbers": 2, "statuses": [0]}, "for each of 2 numbers"),
-        ({"levels": [2], "numbers": 1, "dropout": 1.0}, "dropout must be a number between"),
+        (
+            {"levels": [2], "numbers": 1, "category_dropout": 1.0},
+            "category_dropout must be a number",
+        ),
     ],
 )
 def test_settings_are_checked(settings, message):
