@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RIVALS := .venv-rivals
 
-.PHONY: install demo test test-conditions test-sanitize test-slow test-browser lint bench bench-rivals bench-quality bench-conditional docs session clean test-fuzz
+.PHONY: install demo test test-conditions test-sanitize test-slow test-browser lint bench bench-rivals bench-quality bench-conditional docs session notebooks clean test-fuzz
 
 install: $(VENV)/installed $(VENV)/kernels
 
@@ -93,9 +93,13 @@ $(RIVALS)/installed: pyproject.toml benchmarks/rivals-requirements.txt
 docs: install
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
-# the commands in the guide, run anew, and what they print
+# the commands in the guide to tables, run anew, and what they print
 session: install
-	$(BIN)/python docs/session.py docs/guide.md
+	$(BIN)/python docs/session.py docs/tables.md
+
+# the guides as notebooks, executed
+notebooks: install
+	$(BIN)/python docs/notebooks.py --out docs/notebooks docs/tables.md docs/models.md docs/simulators.md
 
 clean:
-	rm -rf $(VENV) $(RIVALS) docs/_build demo
+	rm -rf $(VENV) $(RIVALS) docs/_build docs/notebooks demo

@@ -1,7 +1,6 @@
 """Block neural autoregressive flows: compact, normalised, conditional densities for PyTorch."""
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from bnaf.errors import (
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from bnaf.tables.reading import read_table
     from bnaf.training import TrainingRecord, TrainingSettings, fit
 
-__version__ = version("bnaf")
+    __version__: str
 
 __all__ = [
     "BNAF",
@@ -76,6 +75,10 @@ _ON_FIRST_USE = {
 
 def __getattr__(name: str) -> Any:
     """Import what is heavy, all that needs torch, when it is first asked for."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("bnaf")
     if name not in _ON_FIRST_USE:
         raise AttributeError(f"module 'bnaf' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_ON_FIRST_USE[name]), name)
@@ -83,4 +86,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "__version__"})

@@ -94,6 +94,20 @@ def test_a_kind_that_cannot_be_is_refused():
         read(WHOLE, kinds={"z": "number"})
 
 
+def test_bounds_are_of_numbers():
+    assert read(WHOLE % 5, bounds={"x": (0, 9)}) == "whole numbers, 0 to 4, from 0 to 9"
+    with pytest.raises(TableError, match=r"'x' holds text, which has no bounds"):
+        read(np.array(["a", "b"])[WHOLE % 2], bounds={"x": (0, None)})
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-9, 1e9, 1e120])
+def test_numbers_of_any_size_come_back(scale):
+    frame = read_frame({"x": NORMAL * scale})
+    schema = Schema.fit(frame)
+    back = schema.decode(schema.encode(frame).rows)
+    np.testing.assert_allclose(back["x"].values, NORMAL * scale, rtol=1e-9)
+
+
 def test_a_table_of_which_nothing_is_left_is_refused():
     with pytest.raises(TableError, match="No column is left to model"):
         Schema.fit(read_frame({"x": [f"row {i}" for i in range(99)]}))

@@ -2,15 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from typer import Option
 
 from bnaf.cli import options
-
-if TYPE_CHECKING:
-    from bnaf.tables.table import Table
 
 EXAMPLES = """Examples:
 
@@ -38,6 +35,9 @@ def sample(
         ),
     ] = None,
     seed: options.Seed = None,
+    complete: Annotated[
+        bool, Option("--complete", help="Draw rows without empty cells only.")
+    ] = False,
     redraw: Annotated[
         bool, Option("--redraw", help="Draw again where a flow that is not onto reaches nothing.")
     ] = False,
@@ -56,31 +56,18 @@ def sample(
     drawn = density.sample_table(
         count,
         given=read_conditions(given or [], density.given_columns),
+        complete=complete,
         **options.chosen(seed=seed, outside="redraw" if redraw else None),
     )
     write_table(drawn, out, overwrite=force, format=format)
 
 
-def read_conditions(pairs: Sequence[str], columns: Sequence[str]) -> "Table | None":
-    """Return one row of given columns from column=value pairs."""
-    import torch
-
-    from bnaf.tables.table import Table
-
-    values = {}
-    for pair in pairs:
-        name, equals, value = pair.rpartition("=")
-        try:
-            values[name] = float(value)
-        except ValueError:
-            equals = ""
-        if not equals:
-            raise typer.BadParameter(f"--given expects column=value with a number, got {pair!r}.")
+def read_conditions(pairs: Sequence[str], columns: Sequence[str]) -> dict[str, str] | None:
+    """Return one row of given columns, as it was written, from column=value pairs."""
+    values = options.read_pairs("--given", pairs)
     unknown = [name for name in values if name not in columns]
     if unknown and columns:
         raise typer.BadParameter(
             f"--given names {unknown[0]!r}; the model is given {', '.join(columns)}."
         )
-    if not values:
-        return None
-    return Table(torch.tensor([list(values.values())], dtype=torch.float64), tuple(values))
+    return values or None

@@ -10,6 +10,7 @@ from bnaf.errors import TableError
 from bnaf.tables.names import list_columns
 
 PILE = 3  # zeros that are no chance
+FEWEST = 20  # values that crowding is told from
 
 
 def choose_bounds(name: str, values: Float64[np.ndarray, " rows"], given: Bounds | None) -> Bounds:
@@ -29,9 +30,8 @@ def choose_bounds(name: str, values: Float64[np.ndarray, " rows"], given: Bounds
     if (values == 0).sum() >= PILE:
         return 0.0, None
     low, middle, high = values.min(), np.median(values), values.max()
-    near = len(values) >= 20 and low < 2 * float(
-        np.mean(np.sort(values)[: len(values) // 20 + 2] - low)
-    )
+    lowest = np.sort(values)[: len(values) // 20 + 2]
+    near = len(values) >= FEWEST and low < 2 * float(np.mean(lowest - low))
     skewed = high - middle > 1.5 * (middle - low)
     return (0.0, None) if near and skewed else (None, None)
 

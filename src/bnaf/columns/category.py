@@ -74,23 +74,11 @@ class Category(Kind):
                 f"{list_columns([column.name])} is empty throughout, expected some level; leave "
                 "it out."
             )
-        kept = (
-            np.ones(len(column)) if weights is None else weights * (len(weights) / weights.sum())
-        )
-        found, places = np.unique(present, return_inverse=True)
-        counts = np.bincount(places, kept[~column.empty], len(found))
-        levels = found.tolist() if numeric else [column.levels[code] for code in found]
-        if column.type == "text":
-            order = sorted(range(len(levels)), key=levels.__getitem__)
-            levels, counts = [levels[place] for place in order], counts[order]
-        rare = counts < min(RARE, len(present) / 10)
-        if len(levels) - rare.sum() > MOST_LEVELS:
-            rare |= counts <= np.sort(counts)[-MOST_LEVELS]
-        if not rare.any():
-            rare[np.argmin(counts)] = True
-        inside = counts[rare]
-        unseen = 0.0 if column.type == "bool" else max(0.5, float((inside <= 1).sum()))
-        shares = [*inside, unseen] / (inside.sum() + unseen)
+        levels, counts = _tally(column, present, weights)
+        rare = _rare(counts, len(present))
+        pooled = counts[rare]
+        unseen = 0.0 if column.type == "bool" else max(0.5, float((pooled <= 1).sum()))
+        shares = np.array([*pooled, unseen]) / (pooled.sum() + unseen)
         return cls(
             tuple(level for level, pool in zip(levels, rare, strict=True) if not pool),
             tuple(level for level, pool in zip(levels, rare, strict=True) if pool),
@@ -179,19 +167,16 @@ class Category(Kind):
         finite_numbers(column)
         values, codes = np.unique(np.where(column.empty, 0.0, column.values), return_inverse=True)
         levels = np.sort(np.array([*self.known, *self.pooled]))
-        right = (
-            np.clip(np.searchsorted(levels, values), 1, len(levels) - 1) if len(levels) > 1 else 0
-        )
-        left = levels[np.maximum(right - 1, 0)]
-        near = np.where(
-            np.abs(values - left) < np.abs(values - levels[right]), left, levels[right]
-        )
+        place = np.searchsorted(levels, values)
+        left, right = levels[np.maximum(place - 1, 0)], levels[np.minimum(place, len(levels) - 1)]
+        near = np.where(np.abs(values - left) < np.abs(values - right), left, right)
         same = np.abs(values - near) <= 1e-6 * np.abs(near)  # float32 and float64 of one decimal
         return [float(n) if s else math.nan for n, s in zip(near, same, strict=True)], codes
 
     def decode(
         self,
         name: str,
+        rows: int,
         level: Values | None,
         number: Values | None,
         generator: np.random.Generator,
@@ -256,6 +241,34 @@ class Category(Kind):
         return cls(
             known, pooled, tuple(shares.tolist()), numeric, kind, of, whole_of(stored, "empty")
         )
+
+
+def _tally(
+    column: Column, present: np.ndarray, weights: Values | None
+) -> tuple[list[Any], np.ndarray]:
+    """Return the levels of a column in their order, and how many rows each has."""
+    kept = None if weights is None else weights[~column.empty]
+    if kept is not None:
+        kept = kept * (len(kept) / kept.sum())
+    found, places = np.unique(present, return_inverse=True)
+    counts = np.bincount(places, kept, len(found)).astype(np.float64)
+    if column.holds == "numbers":
+        return found.tolist(), counts
+    levels = [column.levels[code] for code in found]
+    if column.type != "text":  # categories have an order of their own
+        return levels, counts
+    order = sorted(range(len(levels)), key=levels.__getitem__)
+    return [levels[place] for place in order], counts[order]
+
+
+def _rare(counts: np.ndarray, rows: int) -> np.ndarray:
+    """Return which levels are pooled: the rare ones, or the rarest."""
+    rare: np.ndarray = counts < min(RARE, rows / 10)
+    if len(counts) - rare.sum() > MOST_LEVELS:
+        rare |= counts <= np.sort(counts)[-MOST_LEVELS]
+    if not rare.any():
+        rare[np.argmin(counts)] = True
+    return rare
 
 
 def _check_number(level: str) -> None:

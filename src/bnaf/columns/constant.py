@@ -79,7 +79,7 @@ class Constant(Kind):
             return column.empty
         if column.empty.all():
             return ~column.empty
-        same: np.ndarray
+        same: Any
         if isinstance(self.value, str):
             column = column.as_texts()
             same = np.array([level == self.value for level in column.levels])[column.values]
@@ -87,19 +87,16 @@ class Constant(Kind):
             same = np.isclose(column.as_numbers().values, self.value, rtol=1e-6, atol=0.0)
         else:
             same = column.values == self.value
-        return same & ~column.empty
+        return np.asarray(same & ~column.empty)
 
     def decode(
         self,
         name: str,
+        rows: int,
         level: Values | None,
         number: Values | None,
         generator: np.random.Generator,
     ) -> Column:
-        raise NotImplementedError("a constant column is filled in by its number of rows")
-
-    def fill(self, name: str, rows: int) -> Column:
-        """Return so many cells of the value."""
         empty = np.full(rows, self.value is None)
         if isinstance(self.value, str):
             return Column(name, self.type, np.zeros(rows, np.int64), empty, (self.value,), self.of)

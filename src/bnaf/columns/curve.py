@@ -86,8 +86,8 @@ class Curve:
             if len(self.heaps):
                 own = np.where(self.heaps[heap] == k, np.log(self.masses)[heap], -np.inf)
             found = np.logaddexp(own, log_spread + found)
-        found[(k < self.lowest) | (k > self.highest)] = -np.inf
-        return found
+        outside = (k < self.lowest) | (k > self.highest)
+        return np.where(outside, -np.inf, found)
 
     def cells(self, k: Values) -> Snapped:
         """Return the normal scores of the cells of whole numbers, k - 1/2 to k + 1/2."""
@@ -135,7 +135,7 @@ class Curve:
         near = tail.log_beyond(np.abs(k - edge) - 0.5)
         far = tail.log_beyond(np.abs(k - edge) + 0.5)
         found: Values = near + np.log1p(-np.exp(far - near)) - np.log1p(-np.exp(cut))
-        return np.log(self.shares[-side]) + found
+        return np.asarray(np.log(self.shares[-side]) + found)
 
     def _log_shares(self, x: Values) -> tuple[Values, Values]:
         """Return the logs of the masses below and above points between whole numbers."""
@@ -167,7 +167,7 @@ class Curve:
         tail, cut = self.tails[side], self._log_cut[side]
         beyond = tail.log_beyond(np.abs(x - self.edges[-side]))
         found: Values = beyond + np.log1p(-np.exp(np.minimum(cut - beyond, 0.0)))
-        return np.log(self.shares[-side]) + found - np.log1p(-np.exp(cut))
+        return np.asarray(np.log(self.shares[-side]) + found - np.log1p(-np.exp(cut)))
 
     def as_dict(self) -> dict[str, Any]:
         """Return all of it as JSON holds it; heaps by the gaps between them, which are short."""

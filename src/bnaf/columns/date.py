@@ -131,11 +131,12 @@ class Date(Kind):
     def decode(
         self,
         name: str,
+        rows: int,
         level: Values | None,
         number: Values | None,
         generator: np.random.Generator,
     ) -> Column:
-        return self._dates(self.inner.decode(name, level, number, generator))
+        return self._dates(self.inner.decode(name, rows, level, number, generator))
 
     def _dates(self, found: Column) -> Column:
         """Return the dates that multiples of the resolution stand for."""

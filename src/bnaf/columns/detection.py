@@ -13,11 +13,13 @@ from bnaf.columns.lattice import ROWS_PER_VALUE, is_gridded
 from bnaf.columns.number import Number
 from bnaf.columns.ranges import finite_numbers
 from bnaf.columns.text import LeftOut
-from bnaf.errors import SettingsError
+from bnaf.errors import Argument, SettingsError, TableError
 from bnaf.tables.cells import is_dated
 from bnaf.tables.column import Column
+from bnaf.tables.names import list_columns
 
 CHOICES = ("category", "whole", "grid", "number", "date", "text")
+ALIASES = {"yes/no": "category", "identifier": "text"}  # as descriptions have it
 FEW_LEVELS, ROWS_PER_LEVEL = 20, 20  # up to which numbers are categories, and what each needs
 MOST_TIED = 100  # numbers without a grid that repeat and are still categories
 FREE_TEXT = 0.5  # distinct texts in a row from which on they are no levels
@@ -29,6 +31,7 @@ def fit_column(
     kind: str | None = None,
     bounds: Bounds | None = None,
     weights: Values | None = None,
+    seen: Column | None = None,
 ) -> Kind | LeftOut:
     """Return what a column means.
 
@@ -38,22 +41,27 @@ def fit_column(
             "date", or "text" (left out); found by what it holds by default.
         bounds: Least and largest value, ``None`` where there is none; learned by default.
         weights: What each row counts for.
+        seen: Cells that the kind is found by, where there are more than are fitted.
 
     Raises:
         TableError: If it cannot be of that kind.
         SettingsError: If there is no such kind.
     """
+    kind = ALIASES.get(kind or "", kind)
     if kind is not None and kind not in CHOICES:
         raise SettingsError(
             f"kinds must be among {', '.join(CHOICES)}, got {kind!r} for {column.name!r}."
         )
     if kind == "text":
         return LeftOut(column.name, "left out as told")
-    if kind is None and (reason := _useless(column)):
+    seen = column if seen is None else seen
+    if kind is None and (reason := _useless(seen)):
         return LeftOut(column.name, reason)
     if not len(column.present) or (_distinct(column) == 1 and not column.empty.any()):
         return Constant.fit(column)
-    kind = kind or find_kind(column)
+    kind = kind or find_kind(seen)
+    if kind == "category" and bounds is not None:
+        kind = _bounded(column)
     if kind == "category":
         return Category.fit(column, weights)
     if kind == "date":
@@ -72,12 +80,28 @@ def find_kind(column: Column) -> str:
         return "category"
     distinct, rows = _distinct(column), len(column.present)
     enough = ROWS_PER_LEVEL if distinct > 2 else 2
-    if distinct <= FEW_LEVELS and rows >= enough * distinct:
+    if distinct == 1 or (distinct <= FEW_LEVELS and rows >= enough * distinct):
         return "category"
     if is_gridded(finite_numbers(column), column.type):
         return "grid"
     tied = distinct <= MOST_TIED and rows >= ROWS_PER_VALUE * distinct
     return "category" if tied else "number"  # a density has no bound where values repeat
+
+
+def _bounded(column: Column) -> str:
+    """Return the kind of a column of few values that are told to have bounds.
+
+    Raises:
+        TableError: If it holds no numbers.
+    """
+    if column.holds != "numbers":
+        raise TableError(
+            f"{list_columns([column.name])} holds {column.type}, which has no bounds; expected "
+            "numbers: leave it out of ",
+            Argument("bounds"),
+            ".",
+        )
+    return "grid" if is_gridded(finite_numbers(column), column.type) else "number"
 
 
 def _distinct(column: Column) -> int:

@@ -67,7 +67,7 @@ class Grid(Kind):
         chosen = choose_bounds(column.name, values, bounds)
         lowest, highest = _reach(lattice, chosen)
         kept = None if weights is None else weights[~column.empty]
-        curve = smooth(lattice.index(values).astype(np.int64), kept, lowest, highest)
+        curve = smooth(lattice.multiples(values).astype(np.int64), kept, lowest, highest)
         seen = (float(values.min()), float(values.max()))
         return cls(lattice, curve, chosen, seen, column.type, int(column.empty.sum()))
 
@@ -90,7 +90,7 @@ class Grid(Kind):
         column = column.as_numbers()
         finite_numbers(column)
         values = np.where(column.empty, self.seen[0], column.values)
-        cells = self.curve.cells(self.lattice.index(values))
+        cells = self.curve.cells(self.lattice.multiples(values))
         number = Snapped(
             np.where(column.empty, np.nan, cells.middle),
             np.where(column.empty, 0.0, cells.below),
@@ -103,11 +103,12 @@ class Grid(Kind):
     def snap(self, x: Values) -> Snapped:
         known = ~np.isnan(x)
         cells = self.curve.cells(self.curve.find(np.where(known, x, 0.0)))
-        return Snapped(*(np.where(known, part, np.nan) for part in cells[:1]), *cells[1:])
+        return cells._replace(middle=np.where(known, cells.middle, np.nan))
 
     def decode(
         self,
         name: str,
+        rows: int,
         level: Values | None,
         number: Values | None,
         generator: np.random.Generator,
@@ -121,7 +122,7 @@ class Grid(Kind):
         column = column.as_numbers()
         values = column.present
         far = told_far(values, self.seen, self.bounds)
-        off = np.abs(values - self.lattice.values(self.lattice.index(values)))
+        off = np.abs(values - self.lattice.values(self.lattice.multiples(values)))
         astray = int((off > 1e-3 * self.lattice.width).sum())
         if astray and not far:
             return f"{astray:,} off the grid of {self.lattice.width:g}, taken as the nearest on it"

@@ -101,6 +101,7 @@ class Kind(ABC):
     def decode(
         self,
         name: str,
+        rows: int,
         level: Values | None,
         number: Values | None,
         generator: np.random.Generator,
@@ -109,6 +110,7 @@ class Kind(ABC):
 
         Args:
             name: What to call the column.
+            rows: How many cells it has.
             level: Codes of its levels, if it has some.
             number: Middles of its numbers, if it has some; nan where there is none.
             generator: Chooses among levels that were pooled.

@@ -31,8 +31,8 @@ class Lattice(NamedTuple):
         """Distance of neighbours."""
         return float(self.step / 10**self.digits)
 
-    def index(self, values: Float64[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"]:
-        """Return the k of the nearest numbers of the grid."""
+    def multiples(self, values: Float64[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"]:
+        """Return k of the nearest numbers of the grid."""
         with np.errstate(over="ignore"):
             found = np.round((values * 10.0**self.digits - self.offset) / self.step)
         return np.clip(found, -LARGEST, LARGEST)
@@ -59,21 +59,21 @@ def find_lattice(values: Float64[np.ndarray, " values"], kind: str = "float64") 
     precision = float(np.finfo(kind).eps) if kind.startswith("float") else 2.0**-52
     found = _within(values, precision)
     if kind == "float64" and (found is None or found.digits > FLOAT32_DIGITS):
-        short = _within(values, float(np.finfo("float32").eps))
+        short = _within(values, float(np.finfo("float32").eps), each=True)
         if short is not None and short.digits <= FLOAT32_DIGITS:
             return short
     return found
 
 
-def _within(values: np.ndarray, precision: float) -> Lattice | None:
-    """Return the grid that values lie on but for rounding errors."""
+def _within(values: np.ndarray, precision: float, *, each: bool = False) -> Lattice | None:
+    """Return the grid that values lie on but for rounding errors, of each or of the largest."""
     top = float(np.abs(values).max(initial=0.0))
     for digits in range(MOST_DIGITS + 1):
         if top * 10.0**digits > LARGEST or top * 10.0**digits * precision > 0.05:
             return None
         units = values * 10.0**digits
         off = np.abs(units - np.round(units))
-        if (off <= 4 * precision * np.abs(units) + 1e-12).all():
+        if (off <= 4 * precision * (np.abs(units) if each else top * 10.0**digits)).all():
             whole = np.unique(np.round(units).astype(np.int64))
             step = int(np.gcd.reduce(np.diff(whole))) if len(whole) > 1 else 1
             return Lattice(digits, step, int(whole[0]))
@@ -97,7 +97,7 @@ def is_gridded(values: Float64[np.ndarray, " values"], kind: str = "float64") ->
         return False
     counts = np.unique(values, return_counts=True)[1]
     alone = float((counts == 1).sum()) / len(values)
-    points = float(np.ptp(lattice.index(values))) + 1
+    points = float(np.ptp(lattice.multiples(values))) + 1
     if points <= POINTS_PER_ROW * len(values):
         return True
     tied = POINTS_PER_TIE * len(values) >= points or ROWS_PER_VALUE * len(counts) <= len(values)

@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bnaf.columns.bounds import choose_bounds, open_ends, outside, told_bounds
-from bnaf.columns.kind import Bounds, Kind, Parts, Snapped, Values, counted, shown, told_empty
+from bnaf.columns.kind import Bounds, Kind, Parts, Snapped, Values, shown, told_empty
 from bnaf.columns.lattice import MOST_DIGITS, find_lattice
+from bnaf.columns.opening import Opening
 from bnaf.columns.ranges import finite_numbers, told_far
 from bnaf.columns.stored import bounds_of, number_of, numbers_of, refused, text_of, whole_of
 from bnaf.errors import TableError
@@ -18,25 +19,18 @@ from bnaf.tables.names import list_columns
 from bnaf.tables.table import TYPES
 
 ATOM_SHARE, ATOM_ROWS = 0.02, 5  # from which on a value that repeats is an atom
-MOST_ATOMS = 16
+MOST_ATOMS, LISTED = 16, 4
 SOFT = 0.25  # deviations from a bound within which the scale is bent
 
 
 @dataclass(frozen=True, eq=False)
 class Number(Kind):
-    r"""Numbers with a density, standardised after their bounds are sent to infinity.
-
-    With a lower bound a and a softness s
-
-    .. math:: y = s \log(e^{(x - a) / s} - 1),
-
-    which is x - a but for x near a; with an upper bound, mirrored; with both, the log-odds.
+    """Numbers with a density, standardised after their bounds are sent to infinity.
 
     Args:
-        location: Mean of y.
-        scale: Deviation of y.
-        soft: Softness of the bounds.
-        bounds: Outside of these the density is zero.
+        location: Mean of what the opening makes of them.
+        scale: Its deviation.
+        opening: How bounds are sent to infinity; outside of them the density is zero.
         atoms: Values that are taken often, each with a mass.
         digits: Decimals that values had; -1 where they had as many as they can.
         seen: Least and largest value that was seen.
@@ -47,8 +41,7 @@ class Number(Kind):
     name: ClassVar[str] = "number"
     location: float
     scale: float
-    soft: float
-    bounds: Bounds
+    opening: Opening
     atoms: tuple[float, ...]
     digits: int
     seen: tuple[float, float]
@@ -62,43 +55,32 @@ class Number(Kind):
         """Return location, scale, bounds and atoms of a column.
 
         Raises:
-            TableError: If it does not vary, or lies outside of the bounds.
+            TableError: If it does not vary enough, or lies outside of the bounds.
         """
         values = finite_numbers(column)
-        kept = np.ones(len(values)) if weights is None else weights[~column.empty]
         chosen = choose_bounds(column.name, values, bounds)
         atoms = _atoms(values, chosen)
         free = ~np.isin(values, atoms)
-        if not len(values) or values[free].min(initial=math.inf) >= values[free].max(
-            initial=-math.inf
-        ):
-            raise TableError(
-                f"{list_columns([column.name])} expects numbers that vary to be of the kind "
-                "'number', got one value, or few; leave its kind open."
-            )
-        lattice = find_lattice(values, column.type)
-        seen = (float(values.min()), float(values.max()))
-        spread = float(np.sqrt(np.cov(values[free], aweights=kept[free], ddof=0)))
-        start = cls(
-            0.0,
-            1.0,
-            SOFT * spread,
-            chosen,
-            atoms,
-            -1 if lattice is None else lattice.digits,
-            seen,
-            column.type,
-            int(column.empty.sum()),
-        )
-        y, _ = start._open(values[free])
-        location = float(np.average(y, weights=kept[free]))
-        scale = float(np.sqrt(np.average((y - location) ** 2, weights=kept[free])))
+        if len(np.unique(values[free])) < 2:  # too few for a density of their own
+            atoms, free = (), np.ones(len(values), dtype=bool)
+        kept = np.ones(len(values)) if weights is None else weights[~column.empty]
+        opening = Opening(chosen, SOFT * _moments(values[free], kept[free])[1])
+        location, scale = _moments(opening.apply(values[free])[0], kept[free])
         if not (math.isfinite(location) and 0 < scale < math.inf):
             raise TableError(
                 f"{list_columns([column.name])} holds numbers whose deviation is {scale:g}, "
                 "expected a positive finite one; give them in other units."
             )
-        return cls(location, scale, *list(start.__dict__.values())[2:])
+        lattice = find_lattice(values, column.type)
+        digits = -1 if lattice is None else lattice.digits
+        seen = (float(values.min()), float(values.max()))
+        empty = int(column.empty.sum())
+        return cls(location, scale, opening, atoms, digits, seen, column.type, empty)
+
+    @property
+    def bounds(self) -> Bounds:
+        """Lower and upper bound, ``None`` where there is none."""
+        return self.opening.bounds
 
     @property
     def levels(self) -> int:
@@ -112,12 +94,8 @@ class Number(Kind):
         low, high = self.seen
         text = f"numbers, {shown(low)} to {shown(high)}{told_bounds(self.bounds)}"
         if self.atoms:
-            listed = ", ".join(shown(atom) for atom in self.atoms[:4])
-            text += (
-                f", often {listed}"
-                if len(self.atoms) < 5
-                else (f", {counted(len(self.atoms), 'value')} often")
-            )
+            text += ", often " + ", ".join(shown(atom) for atom in self.atoms[:LISTED])
+            text += ", ..." if len(self.atoms) > LISTED else ""
         return told_empty(text, self.empty)
 
     def encode(self, column: Column) -> Parts:
@@ -129,7 +107,7 @@ class Number(Kind):
             level[values == atom] = 1 + bool(self.empty) + place
         level[column.empty] = float(bool(self.empty))
         without = column.empty | (level > 0)
-        y, log_slope = self._open(values)
+        y, log_slope = self.opening.apply(values)
         middle = np.where(without, np.nan, (y - self.location) / self.scale)
         shift = np.where(without, 0.0, log_slope - math.log(self.scale))
         shift[outside(values, self.bounds) & ~column.empty] = -np.inf
@@ -139,7 +117,7 @@ class Number(Kind):
     def scores(self, column: Column) -> Parts:
         parts, column = self.encode(column), column.as_numbers()
         values = np.where(column.empty, self.seen[0], column.values)
-        own = (self._open(values)[0] - self.location) / self.scale
+        own = (self.opening.apply(values)[0] - self.location) / self.scale
         nothing = np.zeros(len(own))
         number = Snapped(np.where(column.empty, 0.0, own), nothing, nothing)
         return parts._replace(number=number)
@@ -147,13 +125,13 @@ class Number(Kind):
     def decode(
         self,
         name: str,
+        rows: int,
         level: Values | None,
         number: Values | None,
         generator: np.random.Generator,
     ) -> Column:
         assert number is not None
-        y = self.location + self.scale * number
-        values = self._close(y)
+        values = self.opening.undo(self.location + self.scale * number)
         if self.digits >= 0:
             values = np.round(values, self.digits)
         values = np.clip(values, *open_ends(self.bounds))
@@ -168,41 +146,11 @@ class Number(Kind):
     def unusual(self, column: Column) -> str:
         return told_far(column.as_numbers().present, self.seen, self.bounds)
 
-    def _open(self, x: Values) -> tuple[Values, Values]:
-        """Return y and the log of its slope; what is outside of the bounds is taken to them."""
-        low, high = self.bounds
-        tiny = 1e-9 * self.soft
-        if low is None and high is None:
-            return x, np.zeros_like(x)
-        if low is not None and high is not None:
-            tiny = 1e-9 * (high - low)
-            a, b = np.maximum(x - low, tiny), np.maximum(high - x, tiny)
-            y: Values = self.soft * np.log(a / b)
-            return y, np.log(self.soft * (1 / a + 1 / b))
-        distance = np.maximum(x - low if low is not None else high - x, tiny) / self.soft
-        # log(e^d - 1) = d + log(1 - e^-d), of slope 1 / (1 - e^-d)
-        bent = np.log(-np.expm1(-distance))
-        return (1 if low is not None else -1) * self.soft * (distance + bent), -bent
-
-    def _close(self, y: Values) -> Values:
-        """Return x of y."""
-        low, high = self.bounds
-        if low is None and high is None:
-            return y
-        if low is not None and high is not None:
-            with np.errstate(over="ignore"):
-                x: Values = low + (high - low) / (1 + np.exp(-y / self.soft))
-            return x
-        sign = 1 if low is not None else -1
-        with np.errstate(invalid="ignore"):  # nan where there is no number
-            distance = np.logaddexp(0.0, sign * y / self.soft) * self.soft
-        return low + distance if low is not None else high - distance
-
     def as_dict(self) -> dict[str, Any]:
         return {
             "location": self.location,
             "scale": self.scale,
-            "soft": self.soft,
+            "soft": self.opening.soft,
             "bounds": list(self.bounds),
             "atoms": list(self.atoms),
             "digits": self.digits,
@@ -220,8 +168,7 @@ class Number(Kind):
         return cls(
             number_of(stored, "location"),
             number_of(stored, "scale", 1e-300),
-            number_of(stored, "soft", 1e-300),
-            bounds_of(stored, "bounds"),
+            Opening(bounds_of(stored, "bounds"), number_of(stored, "soft", 1e-300)),
             tuple(atoms.tolist()),
             whole_of(stored, "digits", -1, MOST_DIGITS),
             (number_of(stored, "low"), number_of(stored, "high")),
@@ -239,3 +186,13 @@ def _atoms(values: Values, bounds: Bounds) -> tuple[float, ...]:
     if len(places) > MOST_ATOMS:
         places = np.sort(places[np.argsort(counts[places])[-MOST_ATOMS:]])
     return tuple(found[places].tolist())
+
+
+def _moments(values: Values, weights: Values) -> tuple[float, float]:
+    """Return mean and deviation, of values as large or small as can be."""
+    unit = float(np.abs(values).max()) or 1.0
+    mean = float(np.average(values / unit, weights=weights))
+    apart = np.abs(values / unit - mean)
+    widest = float(apart.max()) or 1.0
+    deviation = float(np.sqrt(np.average((apart / widest) ** 2, weights=weights)))
+    return mean * unit, deviation * widest * unit

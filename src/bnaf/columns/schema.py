@@ -9,7 +9,6 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from bnaf.columns.constant import Constant
 from bnaf.columns.detection import fit_column
 from bnaf.columns.kind import Bounds, Kind, Parts, Snapped
 from bnaf.columns.registry import KINDS
@@ -57,6 +56,7 @@ class Schema:
         kinds: Mapping[str, str] | None = None,
         bounds: Mapping[str, Bounds] | None = None,
         weights: Any = None,
+        seen: Frame | None = None,
     ) -> "Schema":
         """Return what the columns of a frame mean.
 
@@ -66,6 +66,7 @@ class Schema:
                 or "text" (left out); the others are found by what they hold.
             bounds: Bounds of some columns of numbers, by name; ``None`` where there is none.
             weights: What each row counts for.
+            seen: Rows that kinds are found by, where there are more than are fitted.
 
         Raises:
             TableError: If a column cannot be what it is told to be, or none is left.
@@ -79,7 +80,13 @@ class Schema:
                 f"Expected one weight per row ({len(frame):,}), got shape {counts.shape}."
             )
         found = [
-            fit_column(column, kinds.get(column.name), bounds.get(column.name), counts)
+            fit_column(
+                column,
+                kinds.get(column.name),
+                bounds.get(column.name),
+                counts,
+                None if seen is None else seen[column.name],
+            )
             for column in frame.columns
         ]
         kept = [
@@ -212,12 +219,9 @@ class Schema:
         generator = np.random.default_rng(seed)
         discrete, columns, level, number = len(self.levels), [], 0, 0
         for name, kind in zip(self.names, self.kinds, strict=True):
-            if isinstance(kind, Constant):
-                columns.append(kind.fill(name, len(values)))
-                continue
             codes = values[:, level] if kind.levels else None
             middles = values[:, discrete + number] if kind.numbers else None
-            columns.append(kind.decode(name, codes, middles, generator))
+            columns.append(kind.decode(name, len(values), codes, middles, generator))
             level, number = level + bool(kind.levels), number + kind.numbers
         return Frame(tuple(columns))
 

@@ -109,11 +109,16 @@ class RowEstimator(BaseEstimator):
 
     model_: Model
 
-    def _learn(self, X: Any, sample_weight: Any) -> DistinctRows:
-        """Fit the density of the rows of X, and return those that differ."""
+    def _learn(
+        self,
+        X: Any,
+        sample_weight: Any,
+        choose: Callable[[DistinctRows], DistinctRows] = lambda distinct: distinct,
+    ) -> DistinctRows:
+        """Fit the density of the rows of X that are chosen, and return all that differ."""
         X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
         distinct = merge_rows(X, sample_weight)
-        self.model_ = fit_model(self, distinct, column_names(self))
+        self.model_ = fit_model(self, choose(distinct), column_names(self))
         return distinct
 
     def score_samples(self, X: Any) -> np.ndarray:

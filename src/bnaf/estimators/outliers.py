@@ -8,6 +8,9 @@ from sklearn.base import OutlierMixin
 
 from bnaf.errors import SettingsError
 from bnaf.estimators._fitting import RowEstimator, log_prob, weighted_threshold
+from bnaf.estimators._trimming import trim_rows
+
+TRIMMED = 1.5  # share of rows that a fit leaves out, in units of the contamination
 
 
 class FlowOutlierDetector(OutlierMixin, RowEstimator):
@@ -17,9 +20,17 @@ class FlowOutlierDetector(OutlierMixin, RowEstimator):
     surer of the rows it was fitted to than of others, so that of new rows of the same law a
     somewhat larger share does.
 
+    Outliers among the rows given to ``fit`` would be learned like all others, most of all where
+    they lie close to each other. So the rows farthest from a robust Gaussian are left out of the
+    fit, some more of them than are taken for outliers, and scored like new rows. Where normal rows
+    have a small group of their own far from the others, that is left out too: set ``trim=0`` for
+    rows known to be normal.
+
     Args:
         flow: Name of a flow in :mod:`bnaf.flows.registry`.
         contamination: Share of outliers among the rows given to ``fit``, above 0 and at most 0.5.
+        trim: Share of these rows that the flow is not fitted to, from 0 to 0.5; ``None`` for one
+            and a half times the contamination. Fewer than 5 rows per column are all kept.
         settings: Arguments of the flow, as a dict; those left out suit the size of the table.
         training: How to train: :class:`bnaf.TrainingSettings`, a dict of its arguments, or
             ``None`` for the default recipe.
@@ -44,12 +55,14 @@ class FlowOutlierDetector(OutlierMixin, RowEstimator):
         flow: Any = "bnaf",
         *,
         contamination: Any = 0.1,
+        trim: Any = None,
         settings: Any = None,
         training: Any = None,
         random_state: Any = None,
     ) -> None:
         self.flow = flow
         self.contamination = contamination
+        self.trim = trim
         self.settings = settings
         self.training = training
         self.random_state = random_state
@@ -67,7 +80,10 @@ class FlowOutlierDetector(OutlierMixin, RowEstimator):
             raise SettingsError(
                 f"contamination must be a number above 0 and at most 0.5, got {share!r}."
             )
-        distinct = self._learn(X, sample_weight)
+        trim = min(0.5, TRIMMED * float(share)) if self.trim is None else self.trim
+        if not (isinstance(trim, Real) and 0 <= float(trim) <= 0.5):
+            raise SettingsError(f"trim must be a number from 0 to 0.5 or None, got {trim!r}.")
+        distinct = self._learn(X, sample_weight, lambda rows: trim_rows(rows, float(trim)))
         scores = log_prob(self.model_, distinct.rows)
         self.offset_ = weighted_threshold(scores, distinct.weights, float(share))
         return self

@@ -20,8 +20,10 @@ from bnaf.tables.splits import RowSets, RowSplit, split_rows
 from bnaf.tables.streams import NumberedRows, ParquetStream
 from bnaf.tables.table import Table
 from bnaf.training._inputs import as_weights
-from bnaf.training.batches import Batch, StreamRows, sorted_order, worth_of
+from bnaf.training.arrays import sorted_order
+from bnaf.training.batches import Batch, worth_of
 from bnaf.training.recipe import TableFacts, choose_members, is_small, valid_share
+from bnaf.training.streams import StreamRows
 
 WHITENED_COLUMNS = 2048  # up to which a small table is whitened: its matrices take their square
 

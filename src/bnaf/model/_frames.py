@@ -66,9 +66,9 @@ def read_data(
     names, known = choose_columns(frame, columns, given)
     kinds, bounds = dict(kinds or {}), dict(bounds or {})
     if flow == DEFAULT and is_plain(frame, names, known, kinds, bounds):
-        table = plain_table(frame.select([*names, *known]))
+        table = frame.select([*names, *known]).as_table()
         if valid is not None and not isinstance(valid, int | float):
-            valid = plain_table(read_frame(valid, columns=table.columns))
+            valid = read_frame(valid, columns=table.columns).as_table()
         return FitData.read(table, names, known, valid, test, weights, seed, members)
     if members not in (None, 1):
         raise SettingsError(
@@ -98,13 +98,6 @@ def is_plain(
     return True
 
 
-def plain_table(frame: Frame) -> Table:
-    """Return columns of numbers as a table."""
-    columns = [column.as_numbers() for column in frame.columns]
-    rows = np.stack([column.values for column in columns], 1)
-    return Table(torch.from_numpy(rows), frame.names, tuple(column.type for column in columns))
-
-
 def choose_columns(
     frame: Frame, columns: Sequence[str] | None, given: Sequence[str]
 ) -> tuple[list[str], list[str]]:
@@ -130,6 +123,7 @@ def read_kinds(
     kinds: Mapping[str, str],
     bounds: Mapping[str, Bounds],
     weights: Any = None,
+    seen: Frame | None = None,
 ) -> tuple[Schema, Schema | None]:
     """Return what columns mean, those to model and those to condition on.
 
@@ -147,6 +141,7 @@ def read_kinds(
             kinds={name: kind for name, kind in kinds.items() if name in chosen},
             bounds={name: bound for name, bound in bounds.items() if name in chosen},
             weights=weights,
+            seen=seen,
         )
         parts.append(part)
     if given and parts[1].left_out:
@@ -197,7 +192,7 @@ def encode_frame(
     train = frame.take(sets.train)
     weighed = None if counts is None else counts[sets.train]
     schema, given_schema = read_kinds(
-        train, names, given, kinds, bounds, None if weighed is None else weighed.numpy()
+        train, names, given, kinds, bounds, None if weighed is None else weighed.numpy(), frame
     )
     codes = [part.codes(train) for part in (schema, given_schema) if part is not None]
     encoding = KindEncoding(schema, given_schema, *code_moments(torch.cat(codes, 1)))

@@ -62,6 +62,8 @@ def _make_mixed(data: FitData, encoding: KindEncoding, flow_settings: Mapping[st
     assert isinstance(data.train, Batch)
     like = next(flow.parameters())
     context = None if data.train.context is None else data.train.context.to(like.dtype)
+    if context is not None:
+        flow.see_contexts(context)
     flow.start_from(data.train.rows.to(like.dtype), context)
     return flow
 

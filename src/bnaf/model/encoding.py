@@ -1,8 +1,8 @@
 """How rows of a table become rows of a flow, and back."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -12,11 +12,12 @@ from torch import Tensor
 from bnaf.errors import DtypeError, SettingsError, ShapeError
 from bnaf.model._chunks import common_batch
 from bnaf.model.standardisation import Standardisation
-from bnaf.tables.frames import Frame
+from bnaf.tables.frames import Frame, read_frame
 from bnaf.tables.names import check_names
 from bnaf.tables.reading import read_table
 from bnaf.tables.table import Table, check_types
 
+FAR = 20.0  # deviations from which on a value is far from all that was seen
 SAME = 1e-9  # rounding apart, in deviations of a column
 
 
@@ -93,6 +94,12 @@ class Encoding(ABC):
     ) -> Float64[Tensor, "count *batch columns"]:
         """Return codes of rows drawn from a law of the flow."""
 
+    noisy: ClassVar[bool]
+    """Whether a flow turns rows into base noise, entry by entry."""
+
+    types: tuple[str, ...]
+    """Types of the codes of modelled columns, by NumPy's names."""
+
     @property
     @abstractmethod
     def shift(self) -> float:
@@ -107,8 +114,21 @@ class Encoding(ABC):
         """Tell whether rows, given columns last, are those that the encoding was fitted to."""
 
     @abstractmethod
+    def values(self, rows: Float64[Tensor, "rows all_columns"]) -> list[list[Any]]:
+        """Return rows of codes, given columns last, as people write them; ``None`` if empty."""
+
+    @abstractmethod
+    def unusual(self, given: Float64[Tensor, "rows given"]) -> dict[str, str]:
+        """Return what of given columns is far from all that was seen, by name and in words."""
+
+    @abstractmethod
     def table(self, codes: Float64[Tensor, "rows columns"]) -> Table | Frame:
         """Return codes of modelled columns as a table with their names and types."""
+
+    @property
+    def read_as(self) -> dict[str, str]:
+        """How columns were read that are no plain numbers, or left out, in words."""
+        return {}
 
     def _names(self, name: str) -> tuple[str, ...]:
         return self.columns if name == "rows" else self.given_columns
@@ -147,6 +167,8 @@ class NumberEncoding(Encoding):
         SettingsError: If names, types and scales do not agree.
     """
 
+    noisy = True
+
     def __init__(
         self,
         columns: Sequence[str],
@@ -179,6 +201,8 @@ class NumberEncoding(Encoding):
     def codes(self, source: Any, name: str) -> Float64[Tensor, "*batch columns"]:
         if isinstance(source, Tensor | np.ndarray):
             return self._checked(source, name)
+        if isinstance(source, Mapping):  # may be one row of single values, even of text
+            source = read_frame(source, columns=self._names(name)).as_table()
         if not isinstance(source, Table):
             source = read_table(source, columns=self._names(name), warn=False)
         table: Table = source.select(self._names(name))
@@ -230,6 +254,18 @@ class NumberEncoding(Encoding):
             if bool((apart > SAME).any()) or bool((stretched > SAME).any()):
                 return False
         return True
+
+    def values(self, rows: Float64[Tensor, "rows all_columns"]) -> list[list[Any]]:
+        found: list[list[Any]] = rows.tolist()
+        return found
+
+    def unusual(self, given: Float64[Tensor, "rows given"]) -> dict[str, str]:
+        far = self.given_standardisation.apply(given).abs() > FAR
+        return {
+            name: f"{int(far[:, index].sum()):,} more than {FAR:g} deviations from the mean"
+            for index, name in enumerate(self.given_columns)
+            if far[:, index].any()
+        }
 
     def table(self, codes: Float64[Tensor, "rows columns"]) -> Table:
         return Table(codes, self.columns, self.types)

@@ -11,6 +11,7 @@ from bnaf.columns.schema import Schema
 from bnaf.laws.mixed import MixedLaw
 from bnaf.model.encoding import Encoded, Encoding
 from bnaf.tables.frames import Frame, read_frame
+from bnaf.tables.table import Table
 
 SAME = 1e-9  # rounding apart, in deviations of a column
 
@@ -18,12 +19,17 @@ SAME = 1e-9  # rounding apart, in deviations of a column
 class KindEncoding(Encoding):
     """Columns of every kind, as a schema says.
 
+    The codes of a row are those of :meth:`bnaf.columns.schema.Schema.codes`, and a
+    :class:`bnaf.tables.table.Table` of its columns is one of codes.
+
     Args:
         schema: What the columns that are modelled mean.
         given_schema: What those mean that are conditioned on, if any.
         location: Mean of the codes of each column, given ones last, over rows where they are.
         scale: Their deviation.
     """
+
+    noisy = False
 
     def __init__(
         self,
@@ -35,6 +41,7 @@ class KindEncoding(Encoding):
         super().__init__(schema.names, () if given_schema is None else given_schema.names)
         self.schema, self.given_schema = schema, given_schema
         self.location, self.scale = location, scale
+        self.types = ("float64",) * len(self.columns)
 
     @property
     def features(self) -> int:
@@ -53,11 +60,19 @@ class KindEncoding(Encoding):
         """None that all rows share."""
         return 0.0
 
+    @property
+    def read_as(self) -> dict[str, str]:
+        """How every column was read, in words."""
+        given = {} if self.given_schema is None else self.given_schema.describe()
+        return self.schema.describe() | {name: f"given, {words}" for name, words in given.items()}
+
     def codes(self, source: Any, name: str) -> Float64[Tensor, "*batch columns"]:
         if isinstance(source, Tensor | np.ndarray):
             return self._checked(source, name)
         schema = self.schema if name == "rows" else self.given_schema
         assert schema is not None
+        if isinstance(source, Table):
+            return source.select(schema.names).rows
         return schema.codes(read_frame(source, columns=schema.names))
 
     def contexts(self, given: Float64[Tensor, "*batch given"]) -> Float64[Tensor, "*batch _"]:
@@ -116,6 +131,22 @@ class KindEncoding(Encoding):
         apart = (location - self.location).abs() / self.scale
         stretched = (scale / self.scale - 1).abs()
         return not bool((apart > SAME).any() or (stretched > SAME).any())
+
+    def values(self, rows: Float64[Tensor, "rows all_columns"]) -> list[list[Any]]:
+        parts = rows.split([len(self.columns), len(self.given_columns)], -1)
+        schemas = (self.schema, self.given_schema)
+        columns = [
+            cells
+            for schema, part in zip(schemas, parts, strict=True)
+            if schema is not None
+            for cells in schema.frame(part).to_arrow().columns
+        ]
+        return [list(cells) for cells in zip(*(c.to_pylist() for c in columns), strict=True)]
+
+    def unusual(self, given: Float64[Tensor, "rows given"]) -> dict[str, str]:
+        if self.given_schema is None:
+            return {}
+        return self.given_schema.unusual(self.given_schema.frame(given))
 
     def table(self, codes: Float64[Tensor, "rows columns"]) -> Frame:
         return self.schema.frame(codes)

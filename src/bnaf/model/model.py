@@ -1,6 +1,7 @@
 """A flow with the columns and the units of its table."""
 
 import copy
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ from jaxtyping import Float64
 from torch import Generator, Tensor
 
 from bnaf._checks import whole
-from bnaf._random import private_draws
+from bnaf._random import mix_seed, private_draws
 from bnaf.columns.kind import Bounds
 from bnaf.errors import (
     Argument,
     SettingsError,
     ShapeError,
+    TableError,
+    TableWarning,
     TrainingError,
 )
 from bnaf.flows.flow import Flow
@@ -28,9 +31,12 @@ from bnaf.model._making import flow_kind, make_flow, warn_of_secrets
 from bnaf.model.encoding import Encoding, NumberEncoding
 from bnaf.model.kinds import KindEncoding
 from bnaf.model.standardisation import Standardisation
-from bnaf.tables.frames import Frame
+from bnaf.tables.frames import Frame, read_frame
+from bnaf.tables.reading import read_table
 from bnaf.tables.table import Table
 from bnaf.training import TrainingRecord, TrainingSettings, fit, resolve
+
+MOST_ROUNDS = 100  # of draws, in search of rows without empty cells
 
 
 class Model:
@@ -121,6 +127,7 @@ class Model:
         logs: Path | str | None = None,
         loggers: Sequence[str] = ("csv",),
         progress: bool = True,
+        announce: Callable[[str], None] | None = None,
     ) -> "Model":
         """Fit a flow to a table, standardised by the moments of its rows.
 
@@ -159,6 +166,7 @@ class Model:
             logs: Folder for logs of every evaluation.
             loggers: Which: "csv", "tensorboard" or both.
             progress: Whether to show progress.
+            announce: Called with a line on each column that is no plain number, or left out.
 
         Raises:
             TableError: If the table cannot be modelled.
@@ -186,6 +194,9 @@ class Model:
             bounds,
             flow,
         )
+        if announce is not None:
+            for name, words in data.encoding.read_as.items():
+                announce(f"{name}: {words}")
         settings = resolve(settings, data.facts, flow_kind(flow, data))
         warn_of_secrets(data.facts.rows)
         with private_draws(settings.seed):
@@ -229,8 +240,8 @@ class Model:
 
     @property
     def types(self) -> tuple[str, ...]:
-        """Element types of the modelled columns in the table, by NumPy's names."""
-        return self._numbers.types
+        """Element types of what stands for the modelled columns, by NumPy's names."""
+        return self.encoding.types
 
     @property
     def standardisation(self) -> Standardisation:
@@ -317,6 +328,32 @@ class Model:
             ]
         return torch.cat(parts)
 
+    def read(self, source: Any, *, drop_missing: bool = False, **reading: Any) -> Table:
+        """Return rows as the model sees them: a table of one number per cell, given columns last.
+
+        Numbers are themselves; what stands for other cells the encoding says.
+
+        Args:
+            source: Anything that :func:`bnaf.read_table` reads.
+            drop_missing: Whether to leave out rows with an empty cell.
+            reading: How a file is written, as there.
+
+        Raises:
+            TableError: If a column is missing, or its cells are not what they were in the fit.
+        """
+        columns = [*self.columns, *self.given_columns]
+        if isinstance(source, Table):
+            return source.select(columns)
+        if isinstance(self.encoding, NumberEncoding):
+            reading |= {"given": self.given_columns, "warn": False}
+            return read_table(source, columns=columns, drop_missing=drop_missing, **reading)
+        frame = read_frame(source, columns=columns, **reading)
+        if drop_missing:
+            frame = frame.take(frame.complete)
+        parts = [self.encoding.codes(frame, "rows")]
+        parts += [self.encoding.codes(frame, "given")] if self.given_columns else []
+        return Table(torch.cat(parts, 1), tuple(columns), numbers=torch.from_numpy(frame.numbers))
+
     def log_likelihood(self, loss: float, part: str = "loss") -> float:
         """Return what a loss of the training record says in the units of the table.
 
@@ -386,6 +423,7 @@ class Model:
         count: int,
         given: Any = None,
         *,
+        complete: bool = False,
         seed: int | None = None,
         generator: Generator | None = None,
         outside: str = "raise",
@@ -395,15 +433,31 @@ class Model:
         Args:
             count: How many rows.
             given: One row of given columns, where the model has some.
+            complete: Whether to draw only rows without empty cells; they come as often as in the
+                table otherwise.
             seed: Seed of the draw; a fresh one by default.
             generator: Source of that seed, instead.
             outside: As in :meth:`sample`.
 
         Raises:
             ShapeError: If there are several rows of given columns.
+            TableError: If hardly any row is complete.
         """
         count = whole("count", count, least=0)
-        rows = self.sample(count, given, seed=seed, generator=generator, outside=outside)
+        how: dict[str, Any] = {"generator": generator, "outside": outside}
+        rows = self.sample(count, given, seed=seed, **how)
+        for more in range(MOST_ROUNDS if complete else 0):
+            whole_rows = rows.reshape(-1, self.features)
+            rows = whole_rows[~whole_rows.isnan().any(-1)][:count]
+            if len(rows) == count:
+                break
+            again = None if seed is None else mix_seed(seed, more)
+            rows = torch.cat([rows, self.sample(count, given, seed=again, **how)])
+        if complete and len(rows) != count:
+            raise TableError(
+                f"Of {MOST_ROUNDS * count:,} rows that were drawn {len(rows):,} are complete, "
+                f"expected {count:,}; draw rows with empty cells, or model fewer columns."
+            )
         if rows[:1].numel() > self.features:
             raise ShapeError(
                 f"sample_table expects one row of given columns, got {tuple(rows.shape[1:-1])}; "
@@ -446,7 +500,18 @@ class Model:
             return None
         if not self.given_columns:
             raise ShapeError("This model has no given columns; leave out ", Argument("given"), ".")
-        return self.encoding.contexts(self._beside(self.encoding.codes(given, "given")))
+        codes = self.encoding.codes(given, "given")
+        self._warn_of_unusual(codes)
+        return self.encoding.contexts(self._beside(codes))
+
+    def _warn_of_unusual(self, given: Tensor) -> None:
+        """Warn of given values that are far from all that the model has seen."""
+        known = given.detach().to("cpu", torch.float64).reshape(-1, len(self.given_columns))
+        for name, words in self.encoding.unusual(known).items():
+            warnings.warn(
+                TableWarning(f"Column {name!r} has values the model knows nothing of: {words}."),
+                stacklevel=4,
+            )
 
     @property
     def _exact_device(self) -> torch.device:

@@ -12,6 +12,7 @@ from bnaf.tables.table import TYPES
 
 TEXTS = ("text", "category", "ordered")
 DATES = ("timestamp", "date32", "date64", "time32", "time64", "duration")
+BOOLEANS = {"true": "1", "false": "0"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +53,15 @@ class Column:
     @property
     def present(self) -> Shaped[np.ndarray, " cells"]:
         """Values of the cells that are not empty."""
-        return self.values[~self.empty]
+        found: np.ndarray = self.values[~self.empty]
+        return found
+
+    @property
+    def constant(self) -> bool:
+        """Whether it says nothing: one value in all cells, or none in any."""
+        present = self.present
+        varies = len(present) and bool((present != present[0]).any())
+        return not varies and (not len(present) or not self.empty.any())
 
     def take(self, indices: Any) -> "Column":
         """Return the cells at some indices."""
@@ -74,7 +83,7 @@ class Column:
         parsed = np.full(len(self.levels) + 1, np.nan)  # the last stands for empty cells
         for index, level in enumerate(self.levels):
             try:
-                parsed[index] = float(level)
+                parsed[index] = float(BOOLEANS.get(level.lower(), level))
             except ValueError:
                 if bool((self.present == index).any()):
                     raise TableError(

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int64
+import torch
+from jaxtyping import Bool, Int64
 
 from bnaf.errors import TableError
 from bnaf.tables.arrow import RawColumn
@@ -16,6 +17,7 @@ from bnaf.tables.format import MOST_COLUMNS, MOST_EXPANSION, Limits, Reading
 from bnaf.tables.names import find_columns
 from bnaf.tables.sources import give_names, read_columns
 from bnaf.tables.table import Table
+from bnaf.tables.ties import finite_rows
 
 EMPTY = ("?", " ", "-", ".", "<NA>")  # in a CSV file, beside "", "NA", "NULL", "nan" and their kin
 
@@ -52,6 +54,12 @@ class Frame:
         """Names of the columns."""
         return tuple(column.name for column in self.columns)
 
+    @property
+    def complete(self) -> Bool[np.ndarray, " rows"]:
+        """Which rows have no empty cell."""
+        found: np.ndarray = np.logical_and.reduce([~column.empty for column in self.columns])
+        return found
+
     def __getitem__(self, name: str) -> Column:
         return self.columns[find_columns([name], self.names)[0]]
 
@@ -69,6 +77,18 @@ class Frame:
         indices = np.asarray(indices)
         columns = tuple(column.take(indices) for column in self.columns)
         return replace(self, columns=columns, numbers=self.numbers[indices])
+
+    def as_table(self) -> Table:
+        """Return columns of numbers as a table.
+
+        Raises:
+            TableError: If a cell is no number, or empty.
+        """
+        columns = [column.as_numbers() for column in self.columns]
+        rows = np.stack([column.values for column in columns], 1)
+        finite_rows(rows, self.names)
+        types = tuple(column.type for column in columns)
+        return Table(torch.from_numpy(rows), self.names, types, {}, torch.from_numpy(self.numbers))
 
     def to_arrow(self) -> Any:
         """Return the columns as an Arrow table, in the types they came with."""

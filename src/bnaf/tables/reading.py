@@ -86,7 +86,8 @@ def read_table(
     raw = _numbers(give_names(read_columns(source, reading), names), columns)
     labels, types = [column.name for column in raw], [column.kind for column in raw]
     rows = _stack(raw)
-    rows = rows[finite_rows(rows, labels, drop_missing=drop_missing)]
+    complete = finite_rows(rows, labels, drop_missing=drop_missing)
+    rows, numbers = rows[complete], torch.from_numpy(np.flatnonzero(complete))
     if not len(rows):
         raise TableError(
             "The table has no rows left: each has a missing or infinite value. Expected one "
@@ -104,7 +105,7 @@ def read_table(
     if steps:
         rows = add_grid_noise(rows, steps, np.random.default_rng(seed))
     grid = {labels[index]: step for index, step in steps.items()}
-    return Table(torch.from_numpy(rows), tuple(labels), tuple(types), grid)
+    return Table(torch.from_numpy(rows), tuple(labels), tuple(types), grid, numbers)
 
 
 def _numbers(raw: list[RawColumn], wanted: Sequence[str] | None) -> list[RawColumn]:

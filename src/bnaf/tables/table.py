@@ -27,6 +27,8 @@ class Table:
         types: Element types the columns had, by NumPy's names, so that samples can be written
             with the same; float64 by default.
         grid: Steps of the grids that columns lay on before noise spread them, by name.
+        numbers: Numbers of the rows in what they were read from, counted from zero; all, in their
+            order, by default.
 
     Raises:
         TableError: If names, types and columns do not agree, or a name occurs twice.
@@ -36,6 +38,7 @@ class Table:
     columns: tuple[str, ...]
     types: tuple[str, ...] = ()
     grid: Mapping[str, float] = field(default_factory=dict)
+    numbers: Tensor | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rows", self.rows.detach().to("cpu", torch.float64))
@@ -53,6 +56,8 @@ class Table:
             )
         check_names(self.columns)
         check_types(self.types)
+        numbers = torch.arange(len(self.rows)) if self.numbers is None else self.numbers
+        object.__setattr__(self, "numbers", numbers)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -71,11 +76,12 @@ class Table:
         indices = find_columns(columns, self.columns)
         types = tuple(self.types[index] for index in indices)
         grid = {name: step for name, step in self.grid.items() if name in columns}
-        return Table(self.rows[:, indices], tuple(columns), types, grid)
+        return Table(self.rows[:, indices], tuple(columns), types, grid, self.numbers)
 
     def take(self, indices: Tensor) -> "Table":
         """Return the rows at some indices."""
-        return replace(self, rows=self.rows[indices])
+        assert self.numbers is not None
+        return replace(self, rows=self.rows[indices], numbers=self.numbers[indices])
 
 
 class TableSplit(NamedTuple):

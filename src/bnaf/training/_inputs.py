@@ -10,10 +10,12 @@ from torch import Tensor, nn
 
 from bnaf.errors import SettingsError, ShapeError, TableError
 from bnaf.flows.flow import Flow
-from bnaf.training.batches import ArrayRows, Batch, BatchSource, StreamRows
+from bnaf.training.arrays import ArrayRows
+from bnaf.training.batches import Batch, BatchSource
 from bnaf.training.objectives import MaximumLikelihood, Objective
 from bnaf.training.recipe import TableFacts, resolve
 from bnaf.training.settings import TrainingSettings
+from bnaf.training.streams import StreamRows
 
 MAX_LISTED = 5  # columns an error names
 

@@ -35,59 +35,94 @@ template <class T, Activation kind>
 struct Climb {
   T leak;
 
-  // Both exponentials underflow beyond it, and their ratio with them.
-  static constexpr T far_off = -Format<T>::smallest / 2 - 3;
-
-  template <bool far>
-  Rise<T> at(T h, const Decay<T>& of_h, T width, T side) const {
-    if constexpr (kind == kLeakyReLU) {
-      const T ahead = -side * h, before = std::min(ahead > 0 ? ahead : T(0), width);
-      const T start = h > 0 ? T(1) : leak, end = h + side * width > 0 ? T(1) : leak;
-      const T beyond = width - before;
-      return {side > 0 ? beyond + leak * before : before + leak * beyond, end, side * (start - end)};
-    }
-    const T magnitude = std::abs(h);
-    const bool outwards = side * h >= 0;
-    T q = of_h.left, step = width;
-    if constexpr (far) {  // a common factor of both exponentials is left out
-      const T shift = outwards ? T(0) : std::max(T(0), std::min(magnitude, width) - 20);
-      q = exponential(-2 * (magnitude - shift)), step -= shift;
-    }
-    const Decay<T> s = decay(step);
-    const T scale = 1 / (outwards ? 1 + q * s.left : q + s.left);
-    const T rise = 2 * s.lost * (q * scale) / (1 + q);
-    const T bent = std::copysign(of_h.lost / (1 + of_h.left), h);
-    return {rise + leak * width, 4 * (q * scale) * (s.left * scale) + leak,
-            rise * (2 * bent + side * rise)};
-  }
-
   // Rises of a unit; with `all` their derivatives, too.
   template <bool all>
   void line(const T* h, const T* widths, int64_t rows, T* values, T* slopes, T* leans) const {
-    if (run<all, false>(h, widths, rows, values, slopes, leans) > far_off) {
+    if constexpr (kind == kLeakyReLU) {
+      run<all, false>(h, widths, rows, values, slopes, leans);
+    } else if (T(far_off) < reach(h, widths, rows)) {
       run<all, true>(h, widths, rows, values, slopes, leans);
+    } else {
+      run<all, false>(h, widths, rows, values, slopes, leans);
     }
   }
 
  private:
+  // Both exponentials underflow beyond it, and their ratio with them.
+  static constexpr T far_off = -Format<T>::smallest / 2 - 3;
+
+  // The largest of all |h| and widths.
+  static T reach(const T* h, const T* widths, int64_t rows) {
+    T largest = 0, widest = 0;
+#pragma omp simd reduction(max : largest)
+    for (int64_t row = 0; row < rows; ++row) largest = std::max(largest, std::abs(h[row]));
+    if (largest < far_off) return largest;
+#pragma omp simd reduction(max : widest)
+    for (int64_t row = 0; row < 2 * rows; ++row) widest = std::max(widest, widths[row]);
+    return std::min(largest, widest);
+  }
+
   template <bool all, bool far>
-  T run(const T* h, const T* widths, int64_t rows, T* values, T* slopes, T* leans) const {
+  void run(const T* h, const T* widths, int64_t rows, T* values, T* slopes, T* leans) const {
     const T *below = widths, *above = widths + rows;
-    T reach = 0;
-#pragma omp simd reduction(max : reach)
+#pragma omp simd
     for (int64_t row = 0; row < rows; ++row) {
-      const T magnitude = std::abs(h[row]), wider = std::max(below[row], above[row]);
-      reach = std::max(reach, std::min(magnitude, wider));
-      const Decay<T> of_h = kind == kLeakyReLU ? Decay<T>{} : decay(magnitude);
-      const Rise<T> down = at<far>(h[row], of_h, below[row], T(-1));
-      const Rise<T> up = at<far>(h[row], of_h, above[row], T(1));
-      values[row] = down.value, values[rows + row] = up.value;
+      const T at = h[row], down = below[row], up = above[row];
+      const bool upwards = at >= 0;  // leads out
+      const T outer = upwards ? up : down, inner = upwards ? down : up;
+      const T magnitude = std::abs(at);
+      Rise<T> out, in;
+      if constexpr (kind == kLeakyReLU) {
+        out = keep_on(at, outer), in = turn(at, magnitude, inner);
+      } else {
+        const Decay<T> of_h = decay(magnitude);
+        const T bent = of_h.lost / (1 + of_h.left), sign = std::copysign(T(1), at);
+        out = move_out(of_h.left, outer, bent, sign);
+        in = move_in<far>(magnitude, of_h.left, inner, bent, sign);
+      }
+      values[row] = upwards ? in.value : out.value;
+      values[rows + row] = upwards ? out.value : in.value;
       if constexpr (all) {
-        slopes[row] = down.slope, slopes[rows + row] = up.slope;
-        leans[row] = down.lean, leans[rows + row] = up.lean;
+        slopes[row] = upwards ? in.slope : out.slope;
+        slopes[rows + row] = upwards ? out.slope : in.slope;
+        leans[row] = upwards ? in.lean : out.lean;
+        leans[rows + row] = upwards ? out.lean : in.lean;
       }
     }
-    return reach;
+  }
+
+  Rise<T> move_out(T q, T width, T bent, T sign) const {
+    const Decay<T> s = decay(width);
+    const T scale = 1 / (1 + q * s.left), rise = 2 * s.lost * (q * scale) / (1 + q);
+    return {rise + leak * width, 4 * (q * scale) * (s.left * scale) + leak,
+            sign * rise * (2 * bent + rise)};
+  }
+
+  template <bool far>
+  Rise<T> move_in(T magnitude, T q, T width, T bent, T sign) const {
+    T step = width;
+    if constexpr (far) {  // a common factor of both exponentials is left out
+      const T nearer = magnitude < width ? magnitude : width;
+      const T shift = nearer > 20 ? nearer - 20 : T(0);
+      q = exponential(-2 * (magnitude - shift)), step -= shift;
+    }
+    const Decay<T> s = decay(step);
+    const T scale = 1 / (q + s.left), rise = 2 * s.lost * (q * scale) / (1 + q);
+    return {rise + leak * width, 4 * (q * scale) * (s.left * scale) + leak,
+            sign * rise * (2 * bent - rise)};
+  }
+
+  // The piecewise linear one, away from its kink, and towards and maybe over it.
+  Rise<T> keep_on(T h, T width) const {
+    const T slope = h >= 0 ? T(1) : leak;
+    return {slope * width, slope, 0};
+  }
+
+  Rise<T> turn(T h, T magnitude, T width) const {
+    const T here = h >= 0 ? T(1) : leak, there = h >= 0 ? leak : T(1);
+    const T before = magnitude < width ? magnitude : width;
+    const T end = width < magnitude ? here : there;
+    return {here * before + there * (width - before), end, (h >= 0 ? T(-1) : T(1)) * (here - end)};
   }
 };
 
