@@ -1,4 +1,4 @@
-"""The compiled shares of cells are those of plain torch, and their kernels refuse what is wrong."""
+"""The compiled shares of cells are those of plain torch, and the kernels refuse what is wrong."""
 
 import pytest
 import torch

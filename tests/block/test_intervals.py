@@ -200,3 +200,31 @@ def test_cells_of_the_wrong_width_are_refused():
     law = BNAF(3, permutation=None)()
     with pytest.raises(ShapeError, match=r"expects 3 features .* middle"):
         law.transform.log_shares(Cells.points(torch.zeros(2, 4)))
+
+
+@pytest.mark.parametrize("residual", ["gated", None])
+@pytest.mark.parametrize("activation", ["leaky_tanh", "leaky_relu", "tanh"])
+def test_extreme_weights_and_cells_give_finite_shares_and_gradients(activation, residual):
+    settings = {"activation": activation, "residual": residual, "width": 8, "transforms": 2}
+    flow = BNAF(4, permutation=None, **settings)
+    with torch.no_grad():
+        flow.networks.weight.uniform_(-30, 30)
+        flow.networks.weight[torch.rand_like(flow.networks.weight) < 0.3] = 30.0
+    middle = (1e4 * (2 * torch.rand(50, 4) - 1)).requires_grad_()
+    width = torch.logspace(-7, 3, 50).unsqueeze(1).expand(50, 4)
+    shares = flow().transform.log_shares(Cells.of(middle, width, width))
+    assert shares.isfinite().all()
+    grads = torch.autograd.grad(shares.mean(), [middle, *flow.parameters()])
+    assert all(grad.isfinite().all() for grad in grads)
+
+
+def test_transforms_of_torch_see_the_same_derivatives():
+    flow, _ = build()
+    cells = draw_cells(1)
+
+    def total(middle):
+        return flow().transform.log_shares(cells._replace(middle=middle)).sum()
+
+    found = torch.func.grad(total)(cells.middle)
+    middle = cells.middle.clone().requires_grad_()
+    torch.testing.assert_close(found, torch.autograd.grad(total(middle), middle)[0])
