@@ -365,6 +365,15 @@ def test_settings_are_checked(settings, message):
         Mixed(**settings)
 
 
+@pytest.mark.parametrize("rows", [50, 5_000, 500_000, None])
+def test_sizes_for_a_table_make_a_flow_of_its_parts(rows):
+    sizes = Mixed.sizes_for_parts([4, 3], 2, given=1, rows=rows)
+    flow = Mixed([4, 3], 2, context_numbers=1, **sizes)
+    assert flow.settings | sizes == flow.settings
+    more = Mixed.sizes_for_parts([2] * 60, 2, rows=rows)
+    assert more["category_width"] > sizes["category_width"]
+
+
 def test_rows_of_another_width_are_refused(flow):
     with pytest.raises(ShapeError, match="expects 9 features"):
         flow().log_prob(torch.zeros(4, 8, dtype=torch.float64))

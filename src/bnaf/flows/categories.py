@@ -45,6 +45,7 @@ class MaskedLinear(nn.Linear):
     """
 
     mask: Tensor
+    weight: nn.Parameter
 
     def __init__(
         self, below: Int[Tensor, " inputs"], above: Int[Tensor, " outputs"], *, bias: bool = True

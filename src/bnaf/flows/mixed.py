@@ -181,7 +181,7 @@ class Mixed(Flow):
         """Return the prior of the weights to the logits: at zero, parts are independent."""
         if self.categories is None or self.categories.last is None:
             return {}
-        weight: nn.Parameter = self.categories.last.weight
+        weight = self.categories.last.weight
         return {weight: Pull(torch.zeros_like(weight), WEIGHT_PRECISION * weight.shape[1])}
 
     def impossible(self, rows: Float[Tensor, "rows features"]) -> Bool[Tensor, "rows features"]:
