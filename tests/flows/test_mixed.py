@@ -265,6 +265,27 @@ def test_draws_given_first_parts_need_no_weights(flow):
     assert draws.rows[:, 1, 3].isnan().all()
 
 
+@pytest.mark.parametrize("flow", [CONTEXT], indirect=True)
+def test_given_rows_broadcast_against_contexts(flow):
+    given = torch.full((9,), nan, dtype=torch.float64)
+    given[2] = 1
+    draws = flow(context_of(flow, 4)).sample_given(given, (3,), particles=10)
+    assert draws.rows.shape == (3, 4, 9)
+    assert draws.effective.shape == (4,)
+    assert (draws.rows[..., 2] == 1).all()
+
+
+@every_kind
+def test_probabilities_of_a_part_are_those_of_its_shares(flow):
+    law, rows = flow(context_of(flow)), rows_of(flow, 6)
+    levels = flow.layout.split(rows).levels
+    shares = law.log_shares(rows)
+    for part in range(levels.shape[-1]):
+        log_probs = law.predictions.level_log_probs(levels, part)
+        found = log_probs.gather(-1, levels[:, part : part + 1].long()).squeeze(-1)
+        torch.testing.assert_close(found, shares[:, part])
+
+
 def test_a_number_that_is_given_is_there(flow):
     given = torch.full((9,), nan, dtype=torch.float64)
     given[[3, 5, 7]] = torch.tensor([0.5, 0.0, 0.0]).double()
