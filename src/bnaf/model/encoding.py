@@ -10,6 +10,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from bnaf.errors import DtypeError, SettingsError, ShapeError
+from bnaf.laws.transforms import reached
 from bnaf.model._chunks import common_batch
 from bnaf.model.standardisation import Standardisation
 from bnaf.tables.frames import Frame, read_frame
@@ -99,6 +100,17 @@ class Encoding(ABC):
 
     types: tuple[str, ...]
     """Types of the codes of modelled columns, by NumPy's names."""
+
+    @abstractmethod
+    def from_noise(
+        self, law: Any, z: Float64[Tensor, "*all_batch _"], context: Float64[Tensor, "*_ _"] | None
+    ) -> Float64[Tensor, "*all_batch columns"]:
+        """Return codes of the rows that a law of the flow maps to base noise.
+
+        Raises:
+            InversionError: If the flow is not onto, and noise has no pre-image.
+            SettingsError: If rows are not a function of noise alone.
+        """
 
     @property
     @abstractmethod
@@ -228,6 +240,11 @@ class NumberEncoding(Encoding):
     ) -> Float64[Tensor, "count *batch columns"]:
         drawn = law.sample((count,), outside=outside)
         return self.standardisation.invert(drawn, context)
+
+    def from_noise(
+        self, law: Any, z: Float64[Tensor, "*all_batch _"], context: Float64[Tensor, "*_ _"] | None
+    ) -> Float64[Tensor, "*all_batch columns"]:
+        return self.standardisation.invert(reached(law.transform.invert(z)).rows, context)
 
     @property
     def shift(self) -> float:

@@ -1,5 +1,6 @@
 """Rows of every kind as rows of a flow: levels, points, intervals and empty cells."""
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,10 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from bnaf.columns.schema import Schema
+from bnaf.errors import SettingsError
+from bnaf.flows.flow import Flow
 from bnaf.laws.mixed import MixedLaw
+from bnaf.laws.normal import normal_cdf
 from bnaf.model.encoding import Encoded, Encoding
 from bnaf.tables.frames import Frame, read_frame
 from bnaf.tables.table import Table
@@ -112,6 +116,49 @@ class KindEncoding(Encoding):
         frame = self.schema.decode(packed.reshape(-1, packed.shape[-1]), seed=seed)
         codes = self.schema.codes(frame)
         return codes.to(packed.device).reshape(*packed.shape[:-1], -1)
+
+    def from_noise(
+        self,
+        law: MixedLaw,
+        z: Float64[Tensor, "*all_batch _"],
+        context: Float64[Tensor, "*_ _"] | None,
+    ) -> Float64[Tensor, "*all_batch columns"]:
+        if self.schema.levels or self.schema.numbers != len(self.columns):
+            raise SettingsError(
+                f"Columns {', '.join(self.columns)} are not numbers alone: some are discrete, "
+                "have empty cells, or take a value often; expected numbers. Draw samples."
+            )
+        levels = z.new_empty(*z.shape[:-1], 0)
+        cells = law.predictions.number_law(levels).draw(z, self.schema.snap)
+        packed = torch.cat([cells.middle, cells.below, cells.above], -1)
+        frame = self.schema.decode(packed.reshape(-1, packed.shape[-1]))
+        return self.schema.codes(frame).reshape(*z.shape[:-1], -1)
+
+    def cdf(self, flow: Flow, frame: Frame) -> Float64[Tensor, " rows"]:
+        """Return the probability of at most the upper end of the cell, of one column of numbers.
+
+        Args:
+            flow: The flow.
+            frame: Rows of the column and of those that it is given.
+
+        Raises:
+            SettingsError: If the column is no number, or may be empty.
+        """
+        if self.schema.levels or self.schema.numbers != 1:
+            raise SettingsError(
+                f"cdf is of one column of numbers, got {', '.join(self.columns)}, which is "
+                "discrete, has empty cells, or takes a value often."
+            )
+        precise = copy.deepcopy(flow).to("cpu", torch.float64).eval()
+        given = self.given_schema
+        context = None if given is None else given.encode_given(frame)
+        middle, _, above = self.schema.encode(frame).rows.split(1, -1)
+        with torch.no_grad():
+            law: Any = precise(context)
+            stack = law.predictions.number_law(middle[:, :0])
+            reach = torch.where(above.isinf(), 0.0, above)
+            z = torch.where(above.isinf(), torch.inf, stack.map(middle + reach).rows)
+        return normal_cdf(z).squeeze(-1)
 
     def describe(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         columns, given = (

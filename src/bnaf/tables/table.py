@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -82,6 +82,22 @@ class Table:
         """Return the rows at some indices."""
         assert self.numbers is not None
         return replace(self, rows=self.rows[indices], numbers=self.numbers[indices])
+
+    def to_arrow(self) -> Any:
+        """Return the columns as an Arrow table, in the types they came with."""
+        import pyarrow as pa
+
+        return pa.Table.from_arrays(typed_columns(self), names=list(self.columns))
+
+    def to_pandas(self) -> Any:
+        """Return the columns as a pandas frame; pandas must be installed."""
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """Return the columns as a Polars frame; Polars must be installed."""
+        import polars
+
+        return polars.from_arrow(self.to_arrow())
 
 
 class TableSplit(NamedTuple):
