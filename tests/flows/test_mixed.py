@@ -265,6 +265,27 @@ def test_draws_given_first_parts_need_no_weights(flow):
     assert draws.rows[:, 1, 3].isnan().all()
 
 
+@pytest.mark.parametrize("flow", [CONTEXT], indirect=True)
+def test_given_rows_broadcast_against_contexts(flow):
+    given = torch.full((9,), nan, dtype=torch.float64)
+    given[2] = 1
+    draws = flow(context_of(flow, 4)).sample_given(given, (3,), particles=10)
+    assert draws.rows.shape == (3, 4, 9)
+    assert draws.effective.shape == (4,)
+    assert (draws.rows[..., 2] == 1).all()
+
+
+@every_kind
+def test_probabilities_of_a_part_are_those_of_its_shares(flow):
+    law, rows = flow(context_of(flow)), rows_of(flow, 6)
+    levels = flow.layout.split(rows).levels
+    shares = law.log_shares(rows)
+    for part in range(levels.shape[-1]):
+        log_probs = law.predictions.level_log_probs(levels, part)
+        found = log_probs.gather(-1, levels[:, part : part + 1].long()).squeeze(-1)
+        torch.testing.assert_close(found, shares[:, part])
+
+
 def test_a_number_that_is_given_is_there(flow):
     given = torch.full((9,), nan, dtype=torch.float64)
     given[[3, 5, 7]] = torch.tensor([0.5, 0.0, 0.0]).double()
@@ -354,12 +375,24 @@ def test_a_law_refuses_to_be_used_once_weights_have_changed(flow):
         ({"levels": [2], "numbers": -1}, "numbers must be a whole number of at least 0"),
         ({"levels": [2], "numbers": 1, "statuses": [1]}, "must name one of 1 discrete parts"),
         ({"levels": [2], "numbers": 2, "statuses": [0]}, "for each of 2 numbers"),
-        ({"levels": [2], "numbers": 1, "dropout": 1.0}, "dropout must be a number between"),
+        (
+            {"levels": [2], "numbers": 1, "category_dropout": 1.0},
+            "category_dropout must be a number",
+        ),
     ],
 )
 def test_settings_are_checked(settings, message):
     with pytest.raises(SettingsError, match=message):
         Mixed(**settings)
+
+
+@pytest.mark.parametrize("rows", [50, 5_000, 500_000, None])
+def test_sizes_for_a_table_make_a_flow_of_its_parts(rows):
+    sizes = Mixed.sizes_for_parts([4, 3], 2, given=1, rows=rows)
+    flow = Mixed([4, 3], 2, context_numbers=1, **sizes)
+    assert flow.settings | sizes == flow.settings
+    more = Mixed.sizes_for_parts([2] * 60, 2, rows=rows)
+    assert more["category_width"] > sizes["category_width"]
 
 
 def test_rows_of_another_width_are_refused(flow):

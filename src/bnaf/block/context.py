@@ -20,7 +20,8 @@ SHORTEST_PIECE = 1e-3  # of a column; values that repeat would have none, and ro
 def normal_edges(columns: int, bins: int) -> Float[Tensor, "columns edges"]:
     """Return ends of pieces that hold as much of a standard normal law each."""
     levels = torch.linspace(0, 1, bins + 1).clamp(1e-3, 1 - 1e-3)
-    return torch.special.ndtri(levels).expand(columns, -1).clone()
+    edges: Tensor = torch.special.ndtri(levels)
+    return edges.expand(columns, -1).clone()
 
 
 def quantile_edges(

@@ -1,6 +1,5 @@
 """Draws in order: each feature is put into its cell before the next one looks at it."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -9,12 +8,8 @@ from torch import Tensor
 
 from bnaf.block.inverse import FeatureNetwork, Sweep
 from bnaf.block.weights import Networks
-from bnaf.laws.cells import Cells
+from bnaf.laws.cells import Cells, Snap
 from bnaf.laws.roots import Targets, solve_increasing
-
-Snap = Callable[[int, Tensor], tuple[Tensor, Tensor, Tensor] | None]
-"""From the number of a feature and its draws to the middles of their cells and the distances to
-the ends; a middle of NaN, or nothing at all, where it is not known."""
 
 
 class FeatureStack(NamedTuple):

@@ -6,12 +6,12 @@ from torch import Tensor
 
 from bnaf._checks import check_rows
 from bnaf.block import engine
-from bnaf.block.drawing import Snap, draw
+from bnaf.block.drawing import draw
 from bnaf.block.implicit import invert_with_gradient
 from bnaf.block.transform import BlockTransform, NetworkTransform
 from bnaf.block.weights import Networks
 from bnaf.errors import Argument, SettingsError
-from bnaf.laws.cells import Cells
+from bnaf.laws.cells import Cells, Snap
 from bnaf.laws.transforms import Passage, PermutationTransform, RowTransform, reached
 
 

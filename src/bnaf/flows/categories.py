@@ -45,6 +45,7 @@ class MaskedLinear(nn.Linear):
     """
 
     mask: Tensor
+    weight: nn.Parameter
 
     def __init__(
         self, below: Int[Tensor, " inputs"], above: Int[Tensor, " outputs"], *, bias: bool = True
@@ -150,10 +151,14 @@ class CategoryNetwork(nn.Module):
         self, codes: Float[Tensor, "... inputs"] | None, batch: Sequence[int], part: int
     ) -> Float[Tensor, "*batch levels"]:
         """Return the log-probabilities of the levels of one part, given those before it."""
-        count = self.levels[part]
-        alike = [other for other in self.order if self.levels[other] == count]
-        pieces: list[Tensor] = self(codes, batch)
-        return pieces[self.counts.index(count)][..., alike.index(part), :]
+        before = self.order[: self.order.index(part)]
+        first = sum(self.levels[other] for other in before)
+        places = slice(first, first + self.levels[part])
+        logits = self.bias[places].expand(*batch, -1)
+        if codes is not None and self.last is not None:
+            weight = self.last.weight[places] * self.last.mask[places]
+            logits = logits + F.linear(self._read(codes), weight)
+        return logits.log_softmax(-1)
 
     def forward(
         self, codes: Float[Tensor, "... inputs"] | None, batch: Sequence[int]
@@ -166,15 +171,18 @@ class CategoryNetwork(nn.Module):
         """
         logits = self.bias.expand(*batch, -1)
         if codes is not None and self.last is not None:
-            x = codes
-            for index, layer in enumerate(self.hidden):
-                y = self.dropout(F.silu(layer(x)))
-                x = x + y if index else y
-            read = torch.cat([codes, x], -1) if self.hidden else codes
-            logits = logits + self.last(read)
+            logits = logits + self.last(self._read(codes))
         sizes = [self.levels.count(count) * count for count in self.counts]
         pieces = logits.split(sizes, -1)
         return [
             piece.unflatten(-1, (-1, count)).log_softmax(-1)
             for piece, count in zip(pieces, self.counts, strict=True)
         ]
+
+    def _read(self, codes: Float[Tensor, "*batch inputs"]) -> Float[Tensor, "*batch read"]:
+        """Return what the last layer reads: the codes, and the units of the last hidden layer."""
+        x = codes
+        for index, layer in enumerate(self.hidden):
+            y = self.dropout(F.silu(layer(x)))
+            x = x + y if index else y
+        return torch.cat([codes, x], -1) if self.hidden else codes

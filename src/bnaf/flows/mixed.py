@@ -48,6 +48,7 @@ class Mixed(Flow):
         code: Numbers that stand for a level where others look at it.
         category_layers: Hidden layers of the network of the levels.
         category_width: Units of each of them.
+        category_dropout: Share of them that each step of training leaves out.
         transforms: Stacked block networks of the numbers.
         hidden_layers: Hidden layers of each.
         width: Units per number of each of those.
@@ -55,7 +56,7 @@ class Mixed(Flow):
         context_width: Units of each of them.
         context_rank: Numbers that they are boiled down to.
         context_bins: Pieces that each number of a context is cut into; 0 for none.
-        dropout: Share of the units of ordinary networks that each step leaves out.
+        context_dropout: Share of their units that each step of training leaves out.
 
     Example:
         >>> flow = Mixed([3, 2], 1)
@@ -77,6 +78,7 @@ class Mixed(Flow):
         code: int = 8,
         category_layers: int = 2,
         category_width: int = 128,
+        category_dropout: float = 0.3,
         transforms: int = 2,
         hidden_layers: int = 1,
         width: int = 10,
@@ -84,7 +86,7 @@ class Mixed(Flow):
         context_width: int = 64,
         context_rank: int = 16,
         context_bins: int = 0,
-        dropout: float = 0.1,
+        context_dropout: float = 0.1,
     ) -> None:
         layout = _layout(levels, numbers, statuses)
         context_levels = [whole("context_levels", count) for count in context_levels]
@@ -92,7 +94,6 @@ class Mixed(Flow):
         super().__init__(layout.width, len(context_levels) + context_numbers)
         self.layout = layout
         code = whole("code", code)
-        dropout = between("dropout", dropout, 0, 1, closed=True)
         bins = whole("context_bins", context_bins, least=0) if context_numbers else 0
         given = code * len(context_levels) + context_numbers * (1 + bins)
         self.context_levels = len(context_levels)
@@ -109,7 +110,7 @@ class Mixed(Flow):
                 given,
                 hidden_layers=whole("category_layers", category_layers, least=0),
                 width=whole("category_width", category_width),
-                dropout=dropout,
+                dropout=between("category_dropout", category_dropout, 0, 1, closed=True),
             )
         self.numbers: BNAF | None = None
         if numbers:
@@ -123,7 +124,7 @@ class Mixed(Flow):
                 context_layers=context_layers,
                 context_width=context_width,
                 context_rank=context_rank,
-                context_dropout=dropout,
+                context_dropout=context_dropout,
             )
         else:  # all its weights are ordinary ones
             self.learning_rate = CATEGORY_RATE * BNAF.learning_rate  # type: ignore[misc]
@@ -145,8 +146,8 @@ class Mixed(Flow):
 
         Example:
             >>> sizes = Mixed.sizes_for_parts([3, 2], 8, rows=500)
-            >>> sizes["transforms"], sizes["hidden_layers"], sizes["width"], sizes["dropout"]
-            (2, 1, 10, 0.3)
+            >>> sizes["transforms"], sizes["hidden_layers"], sizes["width"]
+            (2, 1, 10)
         """
         small = rows is not None and rows <= SMALL_TABLE
         few = rows is not None and rows <= FEW_ROWS
@@ -161,7 +162,8 @@ class Mixed(Flow):
             "context_width": 64 if few and not given else 128,
             "context_rank": 16 if few else 32,
             "context_bins": CONTEXT_BINS if given else 0,
-            "dropout": 0.3 if small else 0.2 if few else 0.1,
+            "category_dropout": 0.5 if few else 0.1,
+            "context_dropout": 0.3 if small else 0.2 if few else 0.1,
         }
 
     def rates(self) -> dict[str, tuple[float, list[nn.Parameter]]]:
@@ -179,7 +181,7 @@ class Mixed(Flow):
         """Return the prior of the weights to the logits: at zero, parts are independent."""
         if self.categories is None or self.categories.last is None:
             return {}
-        weight: nn.Parameter = self.categories.last.weight
+        weight = self.categories.last.weight
         return {weight: Pull(torch.zeros_like(weight), WEIGHT_PRECISION * weight.shape[1])}
 
     def impossible(self, rows: Float[Tensor, "rows features"]) -> Bool[Tensor, "rows features"]:

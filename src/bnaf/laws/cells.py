@@ -4,6 +4,7 @@ An interval is its middle with the distances to its two ends, never the two ends
 narrow their difference would have no digits left.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,10 @@ from bnaf.laws.normal import Elements, log_ndtr, log_normal_density
 NODES, WEIGHTS = (part / 2 for part in np.polynomial.legendre.leggauss(7))
 WIDEST = 1.0  # interval that the rule takes
 STEEPEST = {torch.float32: 8.0, torch.float64: 1.0}  # and by how many nats the density may fall
+
+Snap = Callable[[int, Tensor], tuple[Tensor, Tensor, Tensor] | None]
+"""From the number of a feature and its draws to the middles of their cells and the distances to
+the ends; a middle of NaN, or nothing at all, where it is not known."""
 
 
 class Cells(NamedTuple):

@@ -1,7 +1,7 @@
 """Laws of rows of every kind: levels, points, intervals and numbers that are not there."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -11,16 +11,13 @@ from torch.distributions import constraints
 
 from bnaf._checks import whole
 from bnaf.errors import FewDrawsWarning, TableError
-from bnaf.laws.cells import Cells
+from bnaf.laws.cells import Cells, Snap
 from bnaf.laws.law import RowLaw
 from bnaf.laws.packed import PackedRows, RowLayout
 
 nan = torch.nan
 PARTICLES = 1_000  # draws that are weighed for each given row
 FEW_DRAWS = 30  # effective ones below which a warning tells
-Snap = Callable[[int, Tensor], tuple[Tensor, Tensor, Tensor]]
-"""From draws of a number part, by its index, to the middle of their cells and how far they reach
-below and above."""
 
 
 @runtime_checkable
@@ -30,7 +27,7 @@ class NumberLaw(Protocol):
     def log_shares(self, cells: Cells) -> Tensor:
         """Return log p(cell | the cells before it)."""
 
-    def draw(self, z: Tensor, snap: Any) -> Cells:
+    def draw(self, z: Tensor, snap: Snap) -> Cells:
         """Return the cells that noise stands for, feature by feature."""
 
 
@@ -239,7 +236,8 @@ class MixedLaw(RowLaw):
 
         def place(number: int, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             zeros = torch.zeros_like(x)
-            middle, below, above = (x, zeros, zeros) if snap is None else snap(number, x)
+            found = (x, zeros, zeros) if snap is None else snap(number, x)
+            middle, below, above = found or (torch.full_like(x, nan), zeros, zeros)
             middle = middle.masked_fill(absent[..., number], nan)
             kept = given.known[..., number]
             drawn = zip(given[:3], (middle, below, above), strict=True)

@@ -209,7 +209,7 @@ def encode_frame(
         given=len(given),
         worth=len(train) if weighed is None else worth_of(weighed),
         valid_rows=None if validation is None else len(validation.rows),
-        standardised=True,
+        standardised=not schema.levels,  # whose networks have their dropout, and need no prior
     )
     shifts = {"loss": shift} | ({} if valid_shift is None else {"valid": valid_shift})
     return FitData(encoding, facts, 1, split, rows, validation, shifts)
