@@ -83,6 +83,14 @@ def test_a_schema_that_was_stored_encodes_as_before(name):
 
 
 @pytest.mark.parametrize("name", COLUMNS)
+def test_codes_stand_for_the_cells_they_were_made_of(name):
+    schema, frame = fitted(name)
+    again = schema.frame(schema.codes(frame))
+    assert cells(again["x"]) == pytest.approx(cells(frame["x"]), nan_ok=True)
+    assert again["x"].type == frame["x"].type
+
+
+@pytest.mark.parametrize("name", COLUMNS)
 def test_encoded_rows_are_packed_as_agreed(name):
     schema, frame = fitted(name)
     rows, shift = schema.encode(frame)

@@ -115,7 +115,8 @@ class Grid(Kind):
     ) -> Column:
         assert number is not None
         empty = np.isnan(number)
-        values = self.lattice.values(self.curve.find(np.where(empty, 0.0, number)))
+        found, places = np.unique(np.where(empty, 0.0, number), return_inverse=True)
+        values = self.lattice.values(self.curve.find(found))[places]
         return Column(name, self.type, np.where(empty, np.nan, values), empty)
 
     def unusual(self, column: Column) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float64
 
 MOST_DIGITS = 12
-LOOKED_AT = 100_000  # rows
+LOOKED_AT, FEW = 100_000, 256  # rows
 MOST_ALONE, POINTS_PER_ROW, POINTS_PER_TIE = 0.6, 2.0, 1000.0  # up to which a grid shows
 ROWS_PER_VALUE = 5  # from which on values are few
 FLOAT32_DIGITS = 6
@@ -68,13 +68,17 @@ def find_lattice(values: Float64[np.ndarray, " values"], kind: str = "float64") 
 def _within(values: np.ndarray, precision: float, *, each: bool = False) -> Lattice | None:
     """Return the grid that values lie on but for rounding errors, of each or of the largest."""
     top = float(np.abs(values).max(initial=0.0))
+    few = values[:: len(values) // FEW + 1]  # which most often tell that it is none
     for digits in range(MOST_DIGITS + 1):
         if top * 10.0**digits > LARGEST or top * 10.0**digits * precision > 0.05:
             return None
-        units = values * 10.0**digits
-        off = np.abs(units - np.round(units))
-        if (off <= 4 * precision * (np.abs(units) if each else top * 10.0**digits)).all():
-            whole = np.unique(np.round(units).astype(np.int64))
+
+        def on_grid(values: np.ndarray, units: float = 10.0**digits) -> bool:
+            off = np.abs(values * units - np.round(values * units))
+            return bool((off <= 4 * precision * units * (np.abs(values) if each else top)).all())
+
+        if on_grid(few) and on_grid(values):
+            whole = np.unique(np.round(values * 10.0**digits).astype(np.int64))
             step = int(np.gcd.reduce(np.diff(whole))) if len(whole) > 1 else 1
             return Lattice(digits, step, int(whole[0]))
     return None

@@ -26,7 +26,6 @@ class RawColumn(NamedTuple):
     name: str
     kind: str
     values: np.ndarray | None
-    example: str = ""
     rounded: bool = False
     """Whether it has whole numbers that float64 does not."""
     cells: Any = None
@@ -46,8 +45,7 @@ def arrow_column(name: str, column: Any) -> RawColumn:
     """Return one column; missing values are nan."""
     kind = number_name(column.type)
     if kind is None:
-        example = _text_example(column)
-        return RawColumn(name, text_name(column.type), None, example, cells=column)
+        return RawColumn(name, text_name(column.type), None, cells=column)
     rounded = _is_rounded(column, kind)
     return RawColumn(name, kind, float_values(column), rounded=rounded, cells=column)
 
@@ -126,7 +124,7 @@ def _plain(kind: Any) -> Any:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
-def _text_example(column: Any) -> str:
+def text_example(column: Any) -> str:
     """Return the first value that is neither a number nor missing, where there are strings."""
     from pyarrow import csv
 

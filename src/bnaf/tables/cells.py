@@ -18,7 +18,7 @@ ZONED = re.compile(r"timestamp\[(s|ms|us|ns), tz=([\w/+:-]{1,64})\]")
 def frame_column(raw: RawColumn) -> Column:
     """Return a column as it came, with a mask of its empty cells."""
     cells = raw.cells
-    if raw.values is None and cells is not None and not _is_dictionary(cells.type):
+    if raw.values is None and cells is not None and number_name(cells.type):
         raw = arrow_column(raw.name, cells)  # Python's own numbers
     if raw.values is not None and (cells is None or not _is_dictionary(cells.type)):
         values = np.asarray(raw.values, np.float64)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from bnaf.errors import TableError
-from bnaf.tables.arrow import RawColumn
+from bnaf.tables.arrow import RawColumn, text_example
 from bnaf.tables.format import MOST_COLUMNS, MOST_EXPANSION, Limits, Reading
 from bnaf.tables.names import find_columns, text_columns
 from bnaf.tables.sources import give_names, read_columns
@@ -116,9 +116,10 @@ def _numbers(raw: list[RawColumn], wanted: Sequence[str] | None) -> list[RawColu
         raise TableError("The table has no columns, expected one at least; choose some.")
     text = [column for column in raw if column.values is None]
     if text:
+        examples = [text_example(c.cells) if c.kind == "text" else "" for c in text]
         remarks = [
-            f"{column.kind}, such as {column.example!r}" if column.example else column.kind
-            for column in text
+            f"{column.kind}, such as {example!r}" if example else column.kind
+            for column, example in zip(text, examples, strict=True)
         ]
         raise text_columns([column.name for column in text], remarks)
     return raw
