@@ -180,8 +180,9 @@ Kinds lay_out_spans(const Cells<T>& cells, int64_t rows, int64_t features, T* sp
       const int64_t at = row * features + feature;
       const bool wide = cells.wide(at);
       T* line = spans + feature * 2 * rows;
-      line[row] = wide && !std::isinf(cells.below[at]) ? cells.below[at] : T(0);
-      line[rows + row] = wide && !std::isinf(cells.above[at]) ? cells.above[at] : T(0);
+      const T below = cells.below[at], above = cells.above[at];
+      line[row] = wide && below > 0 && !std::isinf(below) ? below : T(0);
+      line[rows + row] = wide && above > 0 && !std::isinf(above) ? above : T(0);
       if (wide) kinds.wide[feature] = true;
       if (cells.known[at] && !wide) kinds.pointed[feature] = true;
     }

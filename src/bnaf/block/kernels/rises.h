@@ -16,7 +16,7 @@ struct Decay {
 
 template <class T>
 inline Decay<T> decay(T x) {
-  x = -2 * x < Format<T>::smallest ? Format<T>::smallest : -2 * x;
+  x = -2 * x > Format<T>::smallest ? -2 * x : Format<T>::smallest;  // NaN, too
   const Split<T> parts = split_exp(x);
   const T minus_one = parts.power * parts.rest + (parts.power - 1);
   return {parts.power + parts.power * parts.rest, -minus_one};
@@ -103,7 +103,8 @@ struct Climb {
     T step = width;
     if constexpr (far) {  // a common factor of both exponentials is left out
       const T nearer = magnitude < width ? magnitude : width;
-      const T shift = nearer > 20 ? nearer - 20 : T(0);
+      const T largest = std::numeric_limits<T>::max();  // no infinity is taken from another
+      const T shift = nearer > 20 ? (nearer < largest ? nearer : largest) - 20 : T(0);
       q = exponential(-2 * (magnitude - shift)), step -= shift;
     }
     const Decay<T> s = decay(step);
