@@ -180,7 +180,7 @@ def test_the_baseline_is_the_gaussian_of_the_training_rows(found, model, table):
     law = torch.distributions.MultivariateNormal(rows.mean(0), rows.T.cov(correction=0))
     expected = law.log_prob(table.rows[test])
     gains = model.log_prob(table.take(test)) - expected
-    assert found.standing.gaussian[0] == pytest.approx(expected.mean().item(), abs=1e-4)
+    assert found.standing.baseline[0] == pytest.approx(expected.mean().item(), abs=1e-4)
     assert found.standing.gain[0] == pytest.approx(gains.mean().item(), abs=1e-4)
     assert found.standing.gain[1] == pytest.approx(gains.std().item() / math.sqrt(80), rel=1e-3)
 
@@ -196,7 +196,7 @@ def test_the_baseline_of_a_conditional_model_is_a_linear_regression(table):
         torch.zeros(2).double(), noise[train].T.cov(correction=0)
     )
     expected = law.log_prob(noise[test]).mean().item()
-    assert found.standing.gaussian[0] == pytest.approx(expected, abs=1e-4)
+    assert found.standing.baseline[0] == pytest.approx(expected, abs=1e-4)
     page = render_report(found)
     assert "linear regression with Gaussian noise" in page
     assert "p(b, c | a)" in page
@@ -280,7 +280,7 @@ def test_few_rows_need_care(found, model, table):
     [
         ((math.log(3), 0.1), "Clearly better than a Gaussian: a row is 3.0 times as likely"),
         ((0.1, 0.1), "Not told apart from a Gaussian"),
-        ((-0.5, 0.1), "Worse than a Gaussian, under which a row is 1.6 times as likely"),
+        ((-0.5, 0.1), "Worse than a Gaussian: there a row is 1.6 times as likely"),
         ((-math.inf, math.nan), "too few, or too unlikely"),
         (None, "There is no Gaussian to compare with"),
     ],

@@ -5,7 +5,7 @@ from jaxtyping import Float64
 
 from bnaf.columns.bounds import outside, told_bounds
 from bnaf.columns.kind import Bounds
-from bnaf.errors import TableError
+from bnaf.errors import Argument, TableError
 from bnaf.tables.column import Column
 from bnaf.tables.names import list_columns
 
@@ -23,7 +23,9 @@ def finite_numbers(column: Column) -> Float64[np.ndarray, " cells"]:
     if wrong:
         raise TableError(
             f"{list_columns([column.name])} holds {wrong:,} infinite values, expected finite "
-            "numbers or empty cells; leave them empty, or leave out those rows."
+            "numbers or empty cells; leave them empty, or leave out those rows with ",
+            Argument("drop_missing", True),
+            ".",
         )
     return values
 

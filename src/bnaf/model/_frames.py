@@ -19,6 +19,7 @@ from bnaf.tables.names import find_columns
 from bnaf.tables.splits import RowSplit
 from bnaf.tables.streams import ParquetStream
 from bnaf.tables.table import Table
+from bnaf.tables.ties import warn_of_columns
 from bnaf.training._inputs import as_weights
 from bnaf.training.batches import Batch, worth_of
 from bnaf.training.recipe import TableFacts, is_small, valid_share
@@ -64,6 +65,7 @@ def read_data(
         return FitData.read(source, columns, given, valid, test, weights, seed, members)
     frame = read_frame(source)
     names, known = choose_columns(frame, columns, given)
+    warn_of_columns([*names, *known], len(frame), (), {})
     kinds, bounds = dict(kinds or {}), dict(bounds or {})
     if flow == DEFAULT and is_plain(frame, names, known, kinds, bounds):
         table = frame.select([*names, *known]).as_table()

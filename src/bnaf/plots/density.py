@@ -1,19 +1,17 @@
 """The density of two columns, as a heat map with contours."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float64
 from matplotlib.axes import Axes
-from torch import Tensor
 
 from bnaf._text import plain_name
 from bnaf.errors import Argument, SettingsError
 from bnaf.model.model import Model
 from bnaf.plots.style import INK, set_labels
-from bnaf.tables.table import Table
 
 DRAWS, PIXELS = 100_000, 160
 SMOOTHING = 0.7  # times the bandwidth of Scott's rule, which suits one Gaussian
@@ -54,7 +52,7 @@ def evaluate_density(
     model: Model,
     columns: Sequence[str] | None = None,
     *,
-    given: Tensor | Table | None = None,
+    given: Any = None,
     limits: tuple[Limits, Limits] | None = None,
     pixels: int = PIXELS,
     draws: int = DRAWS,
@@ -81,6 +79,11 @@ def evaluate_density(
         ShapeError: If given columns are missing, or not wanted.
     """
     names = _two_columns(model, columns)
+    if not model.encoding.noisy:
+        raise SettingsError(
+            "A density of two columns expects plain numbers, got columns of several kinds; draw "
+            "pairs, which show them all."
+        )
     places = [model.columns.index(name) for name in names]
     exact = model.features == 2
     count = draws if not exact else min(draws, 4_000)
@@ -100,7 +103,7 @@ def plot_density(
     model: Model,
     columns: Sequence[str] | None = None,
     *,
-    given: Tensor | Table | None = None,
+    given: Any = None,
     limits: tuple[Limits, Limits] | None = None,
     draws: int = DRAWS,
     seed: int = 0,
@@ -175,7 +178,7 @@ def _limits(pairs: np.ndarray) -> tuple[Limits, Limits]:
 
 def _exact(
     model: Model,
-    given: Tensor | Table | None,
+    given: Any,
     places: Sequence[int],
     first: np.ndarray,
     second: np.ndarray,
@@ -184,10 +187,8 @@ def _exact(
     along_second, along_first = torch.meshgrid(*middles, indexing="ij")
     rows = torch.empty(*along_first.shape, 2, dtype=torch.float64)
     rows[..., places[0]], rows[..., places[1]] = along_first, along_second
-    if isinstance(given, Table):
-        given = given.select(model.given_columns).rows
     if given is not None:
-        given = given.reshape(-1)
+        given = model.encoding.codes(given, "given").reshape(-1)
     density: np.ndarray = model.log_prob(rows, given).exp().numpy()
     return density
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from matplotlib.figure import Figure, SubFigure
@@ -33,7 +34,7 @@ def density_figure(
     model: Model,
     columns: Sequence[str] | None = None,
     *,
-    given: Tensor | Table | None = None,
+    given: Any = None,
     seed: int = 0,
 ) -> Figure:
     """Return a figure of the density of two columns.

@@ -74,7 +74,7 @@ def _figures(assessment: Assessment, seed: int) -> Iterator[tuple[str, Figure]]:
         yield "training", training_figure(model)
     if not assessment.private:
         yield "pairs", pairs_figure(model, part.rows, paired_columns(assessment), seed=seed)
-    if model.features == 2 and not model.given_columns:
+    if model.features == 2 and not model.given_columns and model.encoding.noisy:
         yield "density", density_figure(model, seed=seed)
     yield "shares", shares_figure(check)
     yield "whole_row", whole_row_figure(check)

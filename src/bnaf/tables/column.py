@@ -57,6 +57,12 @@ class Column:
         return found
 
     @property
+    def finite(self) -> Bool[np.ndarray, " rows"]:
+        """Which cells are neither empty nor infinite."""
+        known: np.ndarray = ~self.empty
+        return known & np.isfinite(self.values) if self.holds == "numbers" else known
+
+    @property
     def constant(self) -> bool:
         """Whether it says nothing: one value in all cells, or none in any."""
         present = self.present

@@ -56,8 +56,8 @@ class Frame:
 
     @property
     def complete(self) -> Bool[np.ndarray, " rows"]:
-        """Which rows have no empty cell."""
-        found: np.ndarray = np.logical_and.reduce([~column.empty for column in self.columns])
+        """Which rows have neither an empty cell nor an infinite number."""
+        found: np.ndarray = np.logical_and.reduce([column.finite for column in self.columns])
         return found
 
     def __getitem__(self, name: str) -> Column:
