@@ -64,6 +64,7 @@ def _make_mixed(data: FitData, encoding: KindEncoding, flow_settings: Mapping[st
     context = None if data.train.context is None else data.train.context.to(like.dtype)
     if context is not None:
         flow.see_contexts(context)
+    flow.start_smoothly()
     flow.start_from(data.train.rows.to(like.dtype), context)
     return flow
 
