@@ -11,6 +11,8 @@ from mixed_marginals import Marginal
 from mixed_softmax import BinnedSoftmax
 from mixed_tables import snap
 
+FEW_ROWS = 10_000
+
 
 class Independent(Contestant):
     """Columns that know nothing of each other."""
@@ -74,12 +76,13 @@ class Pylace(Contestant):
 
 
 class Ours(Contestant):
-    """`bnaf.Model.fit(frame)`, with its defaults."""
+    """`bnaf.Model.fit(frame)` with its defaults; its budget is in seconds above 10,000 rows."""
 
     def fit(self, rows: pd.DataFrame, seconds: float) -> None:
         import bnaf
 
-        settings = bnaf.TrainingSettings(seconds=seconds, seed=self.seed)
+        budget = seconds if len(rows) > FEW_ROWS else None
+        settings = bnaf.TrainingSettings(seconds=budget, seed=self.seed)
         self.model = bnaf.Model.fit(rows, settings=settings, progress=False)
 
     def score(self, rows: pd.DataFrame) -> np.ndarray:

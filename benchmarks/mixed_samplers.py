@@ -37,11 +37,11 @@ class Synthesiser(Contestant):
         np.random.seed(self.seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            model.fit(rows)
+            model.fit({"table": rows})
         self.model = model
 
     def sample(self, count: int) -> pd.DataFrame:
-        return snap(self.model.sample(count), self.columns)
+        return snap(self.model.sample(count)["table"], self.columns)
 
 
 class GaussianCopula(Synthesiser):
