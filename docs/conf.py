@@ -34,6 +34,7 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 always_document_param_types = True
 always_use_bars_union = True
+typehints_document_rtype_none = False  # it says nothing, and may part an example from its title
 # the formatter of shapes below is a function, which Sphinx cannot keep between builds
 suppress_warnings = ["config.cache"]
 

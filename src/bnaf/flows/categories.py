@@ -163,7 +163,7 @@ class CategoryNetwork(nn.Module):
     def forward(
         self, codes: Float[Tensor, "... inputs"] | None, batch: Sequence[int]
     ) -> list[Float[Tensor, "*batch parts levels"]]:
-        """Return log-probabilities, of all parts of as many levels at once, by :attr:`counts`.
+        """Return log-probabilities, of all parts of as many levels at once, by ``counts``.
 
         Args:
             codes: Codes of the levels of all parts but the last, and of the context.

@@ -66,7 +66,7 @@ class Couplings(nn.Module):
         transforms: Number of couplings.
         hidden_layers: Hidden layers of each network.
         width: Units of each of them.
-        mixing: "linear" or "reverse", as in :class:`Mixings`.
+        mixing: "linear" or "reverse", as in :class:`bnaf.flows.parts.Mixings`.
     """
 
     def __init__(

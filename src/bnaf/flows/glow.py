@@ -24,12 +24,13 @@ class Glow(TransformFlow):
     shifted.
 
     It departs from the paper in this. Actnorm starts at the identity, because a law is a snapshot
-    of parameters and calling a flow changes nothing; :meth:`start_from` sets it from a batch, as
-    the paper does. Log-scales of couplings are :math:`3 \tanh(\cdot / 3)`, where the authors' code
-    has a sigmoid, so that a step can stretch as well as shrink and starts at the identity. The
-    networks have tanh between layers in place of ReLU: a hundred steps then train without blowing
-    up, and Hessians exist. A context, which the paper does not have, is read by the networks and
-    adds a scale and shift of its own to every step, so that every feature feels it.
+    of parameters and calling a flow changes nothing; :meth:`bnaf.Flow.start_from` sets it from a
+    batch, as the paper does. Log-scales of couplings are :math:`3 \tanh(\cdot / 3)`, where the
+    authors' code has a sigmoid, so that a step can stretch as well as shrink and starts at the
+    identity. The networks have tanh between layers in place of ReLU: a hundred steps then train
+    without blowing up, and Hessians exist. A context, which the paper does not have, is read by
+    the networks and adds a scale and shift of its own to every step, so that every feature feels
+    it.
 
     Args:
         features: Number of columns of a row.
