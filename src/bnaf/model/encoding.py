@@ -142,6 +142,11 @@ class Encoding(ABC):
         """How columns were read that are no plain numbers, or left out, in words."""
         return {}
 
+    @property
+    def labels(self) -> dict[str, tuple[str, ...]]:
+        """Texts that the codes of some columns stand for, by name."""
+        return {}
+
     def _names(self, name: str) -> tuple[str, ...]:
         return self.columns if name == "rows" else self.given_columns
 

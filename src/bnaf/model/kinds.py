@@ -72,6 +72,12 @@ class KindEncoding(Encoding):
         given = {} if self.given_schema is None else self.given_schema.describe()
         return self.schema.describe() | {name: f"given, {words}" for name, words in given.items()}
 
+    @property
+    def labels(self) -> dict[str, tuple[str, ...]]:
+        """Levels of columns of text, by name."""
+        pairs = zip(self.schema.names, self.schema.kinds, strict=True)
+        return {name: kind.labels for name, kind in pairs if kind.labels}
+
     def codes(self, source: Any, name: str) -> Float64[Tensor, "*batch columns"]:
         if isinstance(source, Tensor | np.ndarray):
             return self._checked(source, name)

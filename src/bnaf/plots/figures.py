@@ -66,9 +66,8 @@ def pairs_figure(
     samples = Table(_draw(model, rows, seed)[0], model.columns, model.types)
     side = max(SMALLEST_PAIRS, 1.1 * len(names) + 0.6)  # letters stay legible on a phone
     figure = new_figure(side, side)
-    plot_pairs(
-        figure.subplots(len(names), len(names), squeeze=False), rows, samples, columns=names
-    )
+    axes = figure.subplots(len(names), len(names), squeeze=False)
+    plot_pairs(axes, rows, samples, columns=names, levels=model.encoding.labels)
     return figure
 
 

@@ -1,6 +1,6 @@
 """Rows as points, and pairs of columns against each other."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,6 +14,7 @@ from bnaf.tables.table import Table, typed_columns
 LARGEST = 1e300  # value that a figure has room for
 MOST_POINTS = 4_000
 BINS = 30
+MOST_NAMED, LONGEST = 4, 8  # levels that an axis names, and their letters
 
 
 def plot_points(
@@ -49,6 +50,7 @@ def plot_pairs(
     samples: Table,
     *,
     columns: Sequence[str] | None = None,
+    levels: Mapping[str, Sequence[str]] | None = None,
     seed: int = 0,
 ) -> np.ndarray:
     """Draw a table against samples of its model, for every pair of columns.
@@ -61,6 +63,7 @@ def plot_pairs(
         data: Rows of the table.
         samples: Rows drawn from the model, with the same columns.
         columns: Which columns; all of the samples by default.
+        levels: What the numbers 0, 1, ... of some columns stand for, by name.
         seed: Seed of the rows shown, where there are many.
 
     Raises:
@@ -91,6 +94,8 @@ def plot_pairs(
             panel.set_xlim(limits[column])
             panel.grid(False)
     _label(axes, names)
+    for index, name in enumerate(names):
+        _name_levels(axes, index, (levels or {}).get(name, ()))
     return axes
 
 
@@ -128,6 +133,19 @@ def _label(axes: np.ndarray, names: Sequence[str]) -> None:
                 panel.tick_params(labelleft=column == 0)
     show_legend(axes[0, 0], fontsize=8, **ABOVE)
     axes[0, 0].figure.align_ylabels(axes[:, 0])
+
+
+def _name_levels(axes: np.ndarray, index: int, levels: Sequence[str]) -> None:
+    """Write levels where their numbers would stand, if they are few."""
+    if not levels:
+        return
+    few = [plain_name(level, LONGEST) for level in levels] if len(levels) <= MOST_NAMED else []
+    places = range(len(few))
+    for panel in axes[:, index]:
+        panel.set_xticks(places, few, rotation=30)
+    for column, panel in enumerate(axes[index]):
+        if column != index:
+            panel.set_yticks(places, few)
 
 
 def _values(table: Table) -> np.ndarray:

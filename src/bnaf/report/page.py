@@ -28,6 +28,17 @@ COLUMNS_TEXT = {
 """What becomes of columns, by whether all are plain numbers."""
 
 
+WHOLE_ROW_TEXT = {
+    True: "Rows as a whole, relations between columns included: the flow turns a row into noise "
+    "z1, z2, … which should be standard normal, and its distance from the centre with it. Lines "
+    "of a right model stay within the band.",
+    False: "Rows as a whole, relations between columns included: the share of the model's samples "
+    "that are less likely than each row. The line of a right model stays within the band. Values "
+    "of discrete columns tie with samples; their shares are drawn at random within the tie.",
+}
+"""What the figure of whole rows shows, by the same."""
+
+
 class Cell(NamedTuple):
     """One cell of a table: what it says, and the number it is sorted by, if it is one."""
 
@@ -148,6 +159,7 @@ def _facts(assessment: Assessment) -> dict[str, Any]:
         "baseline": assessment.baseline,
         "baseline_text": _baseline_text(assessment),
         "column_text": COLUMNS_TEXT[model.encoding.noisy],
+        "whole_row_text": WHOLE_ROW_TEXT[model.encoding.noisy],
         "memory_text": say_memory(assessment),
         "has_validation": model.record.get("valid") is not None,
         "standings": [_standing_row(entry) for entry in assessment.standings],
