@@ -48,10 +48,12 @@ def compare(
 ) -> None:
     """Rank flows, a Gaussian mixture, a kernel density and a Gaussian by held-out rows.
 
-    Budgets are those of each flow.
+    Where columns are text, discrete or have empty cells and no flows are named, it is the flow of
+    rows of every kind beside independent columns. Budgets are those of each flow.
     """
-    from bnaf.cli.files import check_streams, read_share
-    from bnaf.evaluation.comparison import compare_densities
+    from bnaf.cli.files import check_streams, read_any, read_share
+    from bnaf.evaluation.comparison import compare_densities, compare_kinds
+    from bnaf.model._frames import is_plain
     from bnaf.tables.reading import read_table
     from bnaf.training import TrainingSettings
 
@@ -65,13 +67,23 @@ def compare(
         "dequantise": options.noisy(dequantise),
         "seed": settings.seed,
     }
+    fitting: dict[str, Any] = {
+        "settings": settings,
+        "announce": None if quiet else lambda name: say(f"fitting {name}"),
+        "progress": not quiet,
+    }
+    if flows is None and not dequantise:
+        frame = read_any(table, reading, how["columns"], drop_missing, drop_constant)
+        if not is_plain(frame, frame.names, (), {}, {}):
+            judged = read_share(test, how, frames=True)
+            comparison = compare_kinds(frame, **fitting, **options.chosen(test=judged))
+            _report(comparison, as_json=as_json)
+            return
     rows = read_table(table, **how, drop_constant=drop_constant)
     comparison = compare_densities(
         rows,
         flows=options.split_names(flows),
-        settings=settings,
-        announce=None if quiet else lambda name: say(f"fitting {name}"),
-        progress=not quiet,
+        **fitting,
         **options.chosen(test=read_share(test, how | {"dequantise": rows.grid})),
     )
     _report(comparison, as_json=as_json)

@@ -12,16 +12,20 @@ from torch import Tensor
 
 from bnaf.errors import BnafError, TableError
 from bnaf.evaluation.classical import CLASSICAL
+from bnaf.evaluation.independent import score_independent
 from bnaf.evaluation.scores import standard_error
 from bnaf.flows.registry import flow_named, flow_names
+from bnaf.model.kinds import KindEncoding
 from bnaf.model.model import Model
-from bnaf.tables.splits import split_table
+from bnaf.tables.frames import Frame
+from bnaf.tables.splits import split_rows, split_table
 from bnaf.tables.table import Table, align_tables
 from bnaf.training import TrainingSettings
 
 TEST_SHARE = 0.2
 USUAL_FLOWS = ("bnaf", "glow", "planar")
 EVERY_FLOW = "all"
+MIXED, INDEPENDENT = "mixed", "independent columns"
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,50 @@ def compare_densities(
             announce(name)
         outcomes.append(_run(name, train, held_out, settings, progress))
     return Comparison(len(train), len(held_out), _rank(outcomes))
+
+
+def compare_kinds(
+    frame: Frame,
+    *,
+    test: Frame | float = TEST_SHARE,
+    settings: TrainingSettings | None = None,
+    announce: Callable[[str], None] | None = None,
+    progress: bool = True,
+) -> Comparison:
+    """Fit the flow of rows of every kind, and hold it against independent columns.
+
+    Args:
+        frame: Rows to fit.
+        test: Rows to judge by: a frame, or a share or number of rows set aside by the seed of the
+            settings.
+        settings: How the flow is trained; the default recipe if not given.
+        announce: Called with the name of each density before it is fitted.
+        progress: Whether to show the progress of the flow.
+
+    Raises:
+        TableError: If no row is left to train on, or the test rows lack a column.
+    """
+    settings = settings or TrainingSettings()
+    tell = announce or (lambda name: None)
+    if isinstance(test, Frame):
+        train, held_out = frame, test.select(frame.names)
+    else:
+        sets = split_rows(len(frame), 0.0, test, seed=settings.seed)
+        train, held_out = frame.take(sets.train), frame.take(sets.test)
+    tell(MIXED)
+    started = perf_counter()
+    model = Model.fit(train, flow=MIXED, settings=settings, progress=progress)
+    encoding = model.encoding
+    assert isinstance(encoding, KindEncoding)
+    note = f"{model.record['steps']:,} steps, {model.record['reason']}"
+    scores, weights = model.log_prob(held_out), model.flow.parameter_count
+    own = _Outcome(MIXED, scores, weights, perf_counter() - started, note)
+    tell(INDEPENDENT)
+    started = perf_counter()
+    codes = [encoding.codes(rows, "rows") for rows in (train, held_out)]
+    (other,) = score_independent(encoding.schema, codes[0], codes[1:])
+    apart = _Outcome(INDEPENDENT, other, None, perf_counter() - started, "by its own frequencies")
+    return Comparison(len(train), len(held_out), _rank([own, apart]))
 
 
 def _split(table: Table, test: Table | float, seed: int) -> tuple[Table, Table]:
