@@ -15,7 +15,6 @@ from torch import Tensor
 
 from bnaf.errors import SettingsError
 from bnaf.flows.flow import Flow
-from bnaf.laws.transforms import reached
 from bnaf.model.model import Model
 from bnaf.tables.table import Table
 from bnaf.training import TrainingSettings
@@ -201,10 +200,8 @@ def summarise(
     parts = []
     with torch.no_grad():
         for part in context.split(max(1, CHUNK_POINTS // len(base))):
-            inversion = flow(part).transform.invert(z.expand(-1, len(part), -1))
-            parts.append(
-                reduce(model.standardisation.invert(reached(inversion).rows, part).numpy())
-            )
+            rows = flow(part).at_normal_scores(z.expand(-1, len(part), -1))
+            parts.append(reduce(model.standardisation.invert(rows, part).numpy()))
     return np.concatenate(parts)
 
 

@@ -12,7 +12,8 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from bnaf._checks import check_rows, one_of, plain, whole
-from bnaf.errors import ShapeError
+from bnaf.errors import SettingsError, ShapeError
+from bnaf.flows.bases import BASES, StudentBase
 from bnaf.laws.distribution import FlowDistribution, StandardNormal
 from bnaf.laws.transforms import RowTransform
 
@@ -31,6 +32,18 @@ class Pull(NamedTuple):
 
     centre: Tensor
     precision: float
+
+
+def check_normal_base(flow: "Flow", who: str) -> None:
+    """Refuse a flow on another base than the normal law.
+
+    Raises:
+        SettingsError: If it is on one.
+    """
+    if flow.base_law is not None:
+        raise SettingsError(
+            f"{who} takes flows on a normal base, got base='student'; leave base out."
+        )
 
 
 def _recorded(constructor: Callable[..., None]) -> Callable[..., None]:
@@ -66,6 +79,8 @@ class Flow(nn.Module, ABC):
         features: Number of columns of a row.
         context_features: Number of columns of a context; 0 for a flow without one.
         direction: Which side is computed forwards: "density" (log_prob) or "sampling" (rsample).
+        base: What the noise follows: the "normal" law or, for heavy tails, Student's t
+            ("student"), whose degrees of freedom are learned.
     """
 
     learning_rate: ClassVar[float] = 0.003
@@ -82,12 +97,19 @@ class Flow(nn.Module, ABC):
     _settings: dict[str, Any]
 
     def __init__(
-        self, features: int, context_features: int = 0, direction: str = "density"
+        self,
+        features: int,
+        context_features: int = 0,
+        direction: str = "density",
+        base: str = "normal",
     ) -> None:
         super().__init__()
         self.features = whole("features", features)
         self.context_features = whole("context_features", context_features, least=0)
         self.direction = one_of("direction", direction, DIRECTIONS)
+        self.base_law: StudentBase | None = None
+        if one_of("base", base, BASES) == "student":
+            self.base_law = StudentBase(self.features)
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
@@ -213,7 +235,8 @@ class Flow(nn.Module, ABC):
         if self.direction == "sampling":
             transform = transform.inv
         batch = torch.Size() if context is None else context.shape[:-1]
-        base = StandardNormal(self.features, like.detach())
+        normal = StandardNormal(self.features, like.detach())
+        base = normal if self.base_law is None else self.base_law()
         watched = () if self.snapshots else tuple(self.parameters())
         return FlowDistribution(transform, base, batch, watched=watched)
 

@@ -14,8 +14,9 @@ from torch.distributions import Distribution, Independent, Normal, constraints
 from bnaf._checks import check_rows, one_of
 from bnaf._random import draw_normal, private_draws
 from bnaf._torch import changes, traced
-from bnaf.errors import InversionError, RedrawWarning, ShapeError, StaleLawError
+from bnaf.errors import InversionError, RedrawWarning, SettingsError, ShapeError, StaleLawError
 from bnaf.laws.normal import log_standard_normal
+from bnaf.laws.student import StudentRows
 from bnaf.laws.transforms import Passage, RowTransform, reached
 
 MAX_REDRAWS = 1000
@@ -32,27 +33,41 @@ class FlowDistribution(Distribution):
 
     Args:
         transform: The bijection f.
-        base: Law of z over rows of the same number of features.
-        batch_shape: Shape of the context the transform was made for.
+        base: Law of z over rows of the same number of features: any of torch's, made one of rows
+            by ``Independent(law, 1)``.
+        batch_shape: Batch shape wanted; that of the context and of the base broaden it.
         watched: Weights that the transform looks up when it is used, and that must not have
             changed by then.
+
+    Raises:
+        ShapeError: If the base is not a law over such rows.
     """
 
     arg_constraints: dict[str, constraints.Constraint] = {}  # noqa: RUF012
     support = constraints.real_vector
-    has_rsample = True
 
     def __init__(
         self,
         transform: RowTransform,
-        base: "StandardNormal",
+        base: Distribution,
         batch_shape: Sequence[int] = (),
         *,
         watched: Sequence[Tensor] = (),
     ) -> None:
+        if base.event_shape != (transform.features,):
+            raise ShapeError(
+                f"base must be a law over rows of {transform.features} features, got one of event "
+                f"shape {tuple(base.event_shape)}; make it so with Independent(base, 1)."
+            )
         self.transform, self.base = transform, base
         self._watched = [(weight, changes(weight)) for weight in watched]
-        super().__init__(torch.Size(batch_shape), base.event_shape, validate_args=False)
+        batch = torch.broadcast_shapes(batch_shape, transform.context_batch, base.batch_shape)
+        super().__init__(batch, base.event_shape, validate_args=False)
+
+    @property
+    def has_rsample(self) -> bool:  # type: ignore[override]
+        """Whether gradients flow through draws: where they do through those of the base."""
+        return bool(self.base.has_rsample)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_watched": []}  # the weights of a copy are its own
@@ -74,13 +89,44 @@ class FlowDistribution(Distribution):
 
     def _log_prob(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Return the log-density of finite rows."""
-        log_prob, inside = self.transform.pull_back(x)
+        if isinstance(self.base, StandardNormal):  # the usual case, and the shorter way
+            log_prob, inside = self.transform.pull_back(x)
+        else:
+            z, log_det, inside = self.transform.map(x)
+            log_prob = self.base.log_prob(z) + log_det
         return log_prob if inside is None else torch.where(inside, log_prob, -torch.inf)
 
     def base_noise(self, value: Tensor) -> Float[Tensor, "..."]:
         """Return z = transform(x) of each row; infinite where a row has none."""
         z, _, inside = self.transform.map(self._checked(value), ladj=False)
         return z if inside is None else torch.where(inside.unsqueeze(-1), z, torch.inf)
+
+    def normal_scores(self, value: Tensor) -> Float[Tensor, "..."]:
+        """Return the noise of each row as quantiles of the normal law, whatever the base is.
+
+        Raises:
+            SettingsError: If the base is not one of the library's.
+        """
+        return self._known_base.normal_scores(self.base_noise(value))
+
+    def at_normal_scores(self, scores: Tensor) -> Float[Tensor, "..."]:
+        """Return the rows whose normal scores these are.
+
+        Raises:
+            SettingsError: If the base is not one of the library's.
+            InversionError: If some have no pre-image.
+        """
+        z = self._known_base.from_normal_scores(scores)
+        return reached(self.transform.invert(z)).rows
+
+    @property
+    def _known_base(self) -> "StandardNormal | StudentRows":
+        if isinstance(self.base, StandardNormal | StudentRows):
+            return self.base
+        raise SettingsError(
+            f"Normal scores are known of bases that flows make, got {type(self.base).__name__}; "
+            "use base_noise."
+        )
 
     def sample(
         self,
@@ -103,7 +149,7 @@ class FlowDistribution(Distribution):
         one_of("outside", outside, ("raise", "redraw"))
         with torch.no_grad():
             if outside == "raise" or self.onto:
-                return self.rsample(sample_shape, generator=generator)
+                return reached(self._draw(sample_shape, generator)).rows
             x, missed = self.draw_inside(sample_shape, generator)
             redrawn = 0
             for _ in range(MAX_REDRAWS):
@@ -138,7 +184,12 @@ class FlowDistribution(Distribution):
         *,
         generator: Generator | None = None,
     ) -> Float[Tensor, "..."]:
-        """Draw rows through which gradients flow; see :meth:`sample`."""
+        """Draw rows through which gradients flow; see :meth:`sample`.
+
+        Raises:
+            SettingsError: If the base cannot be drawn so.
+        """
+        self._check_gradients()
         return reached(self._draw(sample_shape, generator)).rows
 
     def draw_inside(
@@ -161,6 +212,7 @@ class FlowDistribution(Distribution):
         generator: Generator | None = None,
     ) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
         """Draw rows and return them with their log-densities, from one pass."""
+        self._check_gradients()
         z = self._draw_base(sample_shape, generator)
         x, log_det, _ = reached(self.transform.invert(z, ladj=True))
         return x, self.base.log_prob(z) - log_det
@@ -190,6 +242,10 @@ class FlowDistribution(Distribution):
     def _draw(self, sample_shape: Any, generator: Generator | None) -> Passage:
         return self.transform.invert(self._draw_base(sample_shape, generator))
 
+    def _check_gradients(self) -> None:
+        if not self.has_rsample:
+            raise SettingsError("This law's draws of its base have no gradients; use sample.")
+
     def _check_unchanged(self) -> None:
         for weight, before in self._watched:
             now = changes(weight)
@@ -201,14 +257,18 @@ class FlowDistribution(Distribution):
 
     def _draw_base(self, sample_shape: Any, generator: Generator | None) -> Tensor:
         self._check_unchanged()
-        shape = (*torch.Size(sample_shape), *self.batch_shape)
+        base, shape = self.base, torch.Size(sample_shape)
+        if base.batch_shape:
+            base = base.expand(self.batch_shape)
+        else:
+            shape += self.batch_shape
         with nullcontext() if generator is None else private_draws(generator):
-            return self.base.rsample(shape)
+            return base.rsample(shape) if base.has_rsample else base.sample(shape)
 
     def _checked(self, value: Tensor) -> Tensor:
         """Return rows that fit the law, one for each context."""
         self._check_unchanged()
-        check_rows(value, self.features, self.base.like, "x")
+        check_rows(value, self.features, self.transform.like, "x")
         if not self.batch_shape:
             return value
         try:
@@ -258,6 +318,14 @@ class StandardNormal(Distribution):
 
     def log_prob(self, value: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         return log_standard_normal(value)
+
+    def normal_scores(self, z: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """Return z itself."""
+        return z
+
+    def from_normal_scores(self, scores: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """Return the scores themselves."""
+        return scores
 
     def entropy(self) -> Float[Tensor, ""]:
         return self.like.new_tensor(0.5 * self.event_shape[0] * (1 + math.log(2 * math.pi)))

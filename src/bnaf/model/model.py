@@ -234,7 +234,7 @@ class Model:
     def base_noise(
         self, rows: Tensor | Table, given: Tensor | Table | None = None
     ) -> Float64[Tensor, "*batch features"]:
-        """Return the base noise z that the flow maps each row to.
+        """Return the base noise z that the flow maps each row to, as normal scores.
 
         Where the model is right, its entries are independent and standard normal. Rows out of the
         reach of a flow that is not onto have infinite ones.
@@ -247,7 +247,7 @@ class Model:
             ShapeError: If the number of columns is wrong, or given ones are missing or not wanted.
             TableError: If a table lacks a column.
         """
-        return self._measure(rows, given, FlowDistribution.base_noise)
+        return self._measure(rows, given, FlowDistribution.normal_scores)
 
     def sample(
         self,

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from bnaf._checks import between, check_rows, whole
 from bnaf.errors import SettingsError
-from bnaf.flows.flow import Flow
+from bnaf.flows.flow import Flow, check_normal_base
 from bnaf.laws.affine import ScaleTransform
 from bnaf.laws.distribution import FlowDistribution, StandardNormal
 from bnaf.laws.transforms import ComposeTransform, RowTransform
@@ -119,6 +119,7 @@ def _checked_bounds(bounds: Sequence[float] | None) -> tuple[float, float] | Non
 def _check_flow(flow: Flow | None, features: int, context_features: int) -> None:
     if flow is None:
         return
+    check_normal_base(flow, "A posterior")
     expected = {
         "features": features,
         "context_features": context_features,
