@@ -18,6 +18,7 @@ from torch.distributions import constraints
 from torch.distributions.transforms import Transform
 
 from bnaf._checks import check_rows
+from bnaf._torch import traced
 from bnaf.errors import Argument, InversionError, SettingsError
 from bnaf.laws.normal import log_standard_normal
 
@@ -192,11 +193,19 @@ class RowTransform(Transform):
 def reached(passage: Passage) -> Passage:
     """Return a passage in which every row arrived.
 
+    Under torch.compile and torch.func, which keep values out of reach, rows that did not arrive
+    are undefined numbers instead.
+
     Raises:
         InversionError: If a row has no pre-image.
     """
     inside = passage.inside
-    if inside is not None and not inside.all():
+    if inside is None:
+        return passage
+    if traced():
+        rows = torch.where(inside.unsqueeze(-1), passage.rows, torch.nan)
+        return Passage(rows, torch.where(inside, passage.log_det, torch.nan))
+    if not inside.all():
         raise InversionError(
             f"{int((~inside).sum())} of {inside.numel()} rows have no pre-image: they are not "
             "finite, or lie outside the range of a flow that is not onto. Draw again with ",
