@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.transforms import Transform
 
-from bnaf._checks import check_rows
+from bnaf._checks import check_rows, in_precision
 from bnaf._torch import traced
 from bnaf.errors import Argument, InversionError, SettingsError
 from bnaf.laws.normal import log_standard_normal
@@ -87,6 +87,7 @@ class RowTransform(Transform):
             ShapeError: If the number of features is wrong.
             DtypeError: If type or device are not those of the transform.
         """
+        x = in_precision(x, self.like)
         check_rows(x, self.features, self.like, "x")
         return self._map(x, ladj=ladj)
 
@@ -101,6 +102,7 @@ class RowTransform(Transform):
             ShapeError: If the number of features is wrong.
             DtypeError: If type or device are not those of the transform.
         """
+        y = in_precision(y, self.like)
         check_rows(y, self.features, self.like, "y")
         return self._invert(y, ladj=ladj)
 
@@ -111,6 +113,7 @@ class RowTransform(Transform):
             ShapeError: If the number of features is wrong.
             DtypeError: If type or device are not those of the transform.
         """
+        x = in_precision(x, self.like)
         check_rows(x, self.features, self.like, "x")
         return self._pull_back(x)
 
@@ -283,12 +286,33 @@ class PermutationTransform(RowTransform):
 
 
 class ComposeTransform(RowTransform):
-    """One transform after the other, the first of ``parts`` first; there is one at least."""
+    """One transform after the other, the first of ``parts`` first.
 
-    def __init__(self, parts: Sequence[RowTransform]) -> None:
-        batch = torch.broadcast_shapes(*(part.context_batch for part in parts))
-        super().__init__(parts[0].features, parts[0].like, batch)
-        self.parts = tuple(parts)
+    Args:
+        parts: One of ours at least; those of torch are taken in as
+            :class:`bnaf.laws.adopted.TorchTransform`.
+
+    Raises:
+        SettingsError: If none is of ours, or one is no bijection.
+        ShapeError: If one of torch's is not of rows.
+    """
+
+    def __init__(self, parts: Sequence[Transform]) -> None:
+        from bnaf.laws.adopted import TorchTransform  # which is a transform of this module's kind
+
+        first = next((part for part in parts if isinstance(part, RowTransform)), None)
+        if first is None:
+            raise SettingsError(
+                "ComposeTransform expects at least one transform of the library among its parts, "
+                "got none; use torch.distributions.ComposeTransform."
+            )
+        features, like = first.features, first.like
+        self.parts = tuple(
+            part if isinstance(part, RowTransform) else TorchTransform(part, features, like)
+            for part in parts
+        )
+        batch = torch.broadcast_shapes(*(part.context_batch for part in self.parts))
+        super().__init__(features, like, batch)
 
     @property
     def onto(self) -> bool:
