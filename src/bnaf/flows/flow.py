@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
-from bnaf._checks import check_rows, one_of, plain, whole
+from bnaf._checks import check_rows, in_precision, one_of, plain, whole
 from bnaf.errors import SettingsError, ShapeError
 from bnaf.flows.bases import BASES, StudentBase
 from bnaf.laws.distribution import FlowDistribution, StandardNormal
@@ -230,6 +230,7 @@ class Flow(nn.Module, ABC):
             DtypeError: If it is not of the flow's floating-point type.
         """
         like = next(self.parameters())
+        context = None if context is None else in_precision(context, like)
         self._check_context(context, like)
         transform = self.make_transform(context)
         if self.direction == "sampling":

@@ -57,7 +57,8 @@ class GatedShiftTransform(RowTransform):
         hidden = hidden if self.known is None else hidden + self.known
         for weight, bias in zip(self.weights[1:-1], self.biases[1:-1], strict=True):
             hidden = F.elu(F.linear(hidden, weight, bias))
-        mean, logit = F.linear(hidden, self.weights[-1], self.biases[-1]).chunk(2, -1)
+        outputs = F.linear(hidden, self.weights[-1], self.biases[-1])
+        mean, logit = outputs.to(x.dtype).chunk(2, -1)  # under autocast they are of another
         return mean, logit + FORGET_BIAS
 
     def _map(self, x: Points, *, ladj: bool) -> Passage:

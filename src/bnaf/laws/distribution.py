@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 from torch.distributions import Distribution, Independent, Normal, constraints
 
-from bnaf._checks import check_rows, one_of
+from bnaf._checks import check_rows, in_precision, one_of
 from bnaf._random import draw_normal, private_draws
 from bnaf._torch import changes, traced
 from bnaf.errors import InversionError, RedrawWarning, SettingsError, ShapeError, StaleLawError
@@ -268,6 +268,7 @@ class FlowDistribution(Distribution):
     def _checked(self, value: Tensor) -> Tensor:
         """Return rows that fit the law, one for each context."""
         self._check_unchanged()
+        value = in_precision(value, self.transform.like)
         check_rows(value, self.features, self.transform.like, "x")
         if not self.batch_shape:
             return value
