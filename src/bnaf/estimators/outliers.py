@@ -9,6 +9,9 @@ from sklearn.base import OutlierMixin
 from bnaf.errors import SettingsError
 from bnaf.estimators._fitting import RowEstimator, log_prob, weighted_threshold
 
+AUTO_DRAWS = 10_000  # that the automatic threshold is read off
+AUTO_SHARE = 0.01  # of them that lie below it
+
 
 class FlowOutlierDetector(OutlierMixin, RowEstimator):
     """Detector of rows where the density of a flow is low.
@@ -19,8 +22,10 @@ class FlowOutlierDetector(OutlierMixin, RowEstimator):
 
     Args:
         flow: Name of a flow in :mod:`bnaf.flows.registry`.
-        contamination: Share of outliers among the rows given to ``fit``, above 0 and at most 0.5.
-        settings: Arguments of the flow, as a dict; those left out suit the size of the table.
+        contamination: Share of outliers among the rows given to ``fit``, above 0 and at most 0.5;
+            "auto" for rows that are less likely than 99 of 100 draws of the density itself.
+        settings: Arguments of the flow, as a dict; those left out suit the size of the table. A
+            search reaches each of them by name, as ``settings__width``.
         training: How to train: :class:`bnaf.TrainingSettings`, a dict of its arguments, or
             ``None`` for the default recipe.
         random_state: Seed of the fit, or a ``RandomState`` to draw it from; ``None`` for the seed
@@ -63,13 +68,16 @@ class FlowOutlierDetector(OutlierMixin, RowEstimator):
             sample_weight: How much each row counts.
         """
         share = self.contamination
-        if not (isinstance(share, Real) and 0 < float(share) <= 0.5):
+        automatic = isinstance(share, str) and share == "auto"
+        if not (automatic or (isinstance(share, Real) and 0 < float(share) <= 0.5)):
             raise SettingsError(
-                f"contamination must be a number above 0 and at most 0.5, got {share!r}."
+                f"contamination must be 'auto' or a number above 0 and at most 0.5, got {share!r}."
             )
-        distinct = self._learn(X, sample_weight)
-        scores = log_prob(self.model_, distinct.rows)
-        self.offset_ = weighted_threshold(scores, distinct.weights, float(share))
+        rows, weights = self._learn(X, sample_weight)
+        if automatic:
+            rows = self.model_.sample(AUTO_DRAWS, seed=0, outside="redraw").numpy()
+            weights, share = np.ones(AUTO_DRAWS), AUTO_SHARE
+        self.offset_ = weighted_threshold(log_prob(self.model_, rows), weights, float(share))
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
