@@ -9,13 +9,14 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float
 from torch import Generator, Tensor
-from torch.distributions import Distribution, Independent, Normal, constraints
+from torch.distributions import Distribution, Independent, Normal, constraints, register_kl
 
-from bnaf._checks import check_rows, in_precision, one_of
+from bnaf._checks import check_rows, in_precision, one_of, whole
 from bnaf._random import draw_normal, private_draws
 from bnaf._torch import changes, traced
 from bnaf.errors import InversionError, RedrawWarning, SettingsError, ShapeError, StaleLawError
-from bnaf.laws.normal import log_standard_normal
+from bnaf.laws.estimates import DRAWS, estimate_divergence, estimate_mean, estimate_moments
+from bnaf.laws.normal import log_standard_normal, normal_cdf
 from bnaf.laws.student import StudentRows
 from bnaf.laws.transforms import Passage, RowTransform, reached
 
@@ -36,6 +37,8 @@ class FlowDistribution(Distribution):
         base: Law of z over rows of the same number of features: any of torch's, made one of rows
             by ``Independent(law, 1)``.
         batch_shape: Batch shape wanted; that of the context and of the base broaden it.
+        validate_args: Whether rows that are undefined numbers raise, as in torch, rather than
+            having density zero.
         watched: Weights that the transform looks up when it is used, and that must not have
             changed by then.
 
@@ -52,6 +55,7 @@ class FlowDistribution(Distribution):
         base: Distribution,
         batch_shape: Sequence[int] = (),
         *,
+        validate_args: bool = False,
         watched: Sequence[Tensor] = (),
     ) -> None:
         if base.event_shape != (transform.features,):
@@ -62,7 +66,7 @@ class FlowDistribution(Distribution):
         self.transform, self.base = transform, base
         self._watched = [(weight, changes(weight)) for weight in watched]
         batch = torch.broadcast_shapes(batch_shape, transform.context_batch, base.batch_shape)
-        super().__init__(batch, base.event_shape, validate_args=False)
+        super().__init__(batch, base.event_shape, validate_args=validate_args)
 
     @property
     def has_rsample(self) -> bool:  # type: ignore[override]
@@ -78,8 +82,14 @@ class FlowDistribution(Distribution):
         return self.event_shape[0]
 
     def log_prob(self, value: Tensor) -> Float[Tensor, "..."]:
-        """Return the log-density of each row, in nats."""
+        """Return the log-density of each row, in nats.
+
+        Raises:
+            ValueError: If ``validate_args`` was set and a row holds an undefined number.
+        """
         value = self._checked(value)
+        if self._validate_args:
+            self._validate_sample(value)  # type: ignore[no-untyped-call]
         finite = value.isfinite()
         if value.device.type == "cpu" and not traced() and finite.all():
             return self._log_prob(value)  # the usual case, in fewer operations
@@ -127,6 +137,71 @@ class FlowDistribution(Distribution):
             f"Normal scores are known of bases that flows make, got {type(self.base).__name__}; "
             "use base_noise."
         )
+
+    @property
+    def mean(self) -> Float[Tensor, "*batch features"]:
+        """The mean, as 10,000 draws of a fixed seed estimate it."""
+        return estimate_moments(self)[0]
+
+    @property
+    def variance(self) -> Float[Tensor, "*batch features"]:
+        """The variance of each feature, as 10,000 draws of a fixed seed estimate it."""
+        return estimate_moments(self)[1]
+
+    def entropy(
+        self, *, draws: int = DRAWS, generator: Generator | None = None
+    ) -> Float[Tensor, "*batch"]:
+        """Return the entropy in nats, as draws estimate it, with gradients.
+
+        Args:
+            draws: How many, for each context.
+            generator: Where they come from; torch's own by default.
+        """
+        if not self.has_rsample:
+            return estimate_mean(
+                self, lambda rows: -self.log_prob(rows), draws=draws, generator=generator
+            )
+        log_prob = self.rsample_and_log_prob((whole("draws", draws),), generator=generator)[1]
+        return -log_prob.mean(0)
+
+    def cdf(self, value: Tensor) -> Float[Tensor, "..."]:
+        """Return the probability of at most each row, of a law of one feature.
+
+        Raises:
+            SettingsError: If it has several, or its base is not one of the library's.
+        """
+        self._expect_one_feature("cdf")
+        scores = self.normal_scores(value).squeeze(-1)
+        # a row out of reach lies beyond all draws, on its side of the middle
+        middle = self.at_normal_scores(self._middle)[..., 0]
+        side = torch.where(value.squeeze(-1) < middle, -torch.inf, torch.inf)
+        return normal_cdf(torch.where(scores.isinf(), side, self._sign * scores))
+
+    def icdf(self, value: Tensor) -> Float[Tensor, "..."]:
+        """Return the quantiles of levels, of a law of one feature, as rows.
+
+        Raises:
+            SettingsError: If it has several, or its base is not one of the library's.
+        """
+        self._expect_one_feature("icdf")
+        scores = self._sign * torch.special.ndtri(value)
+        return self.at_normal_scores(scores.unsqueeze(-1))
+
+    @property
+    def _middle(self) -> Tensor:
+        return self.transform.like.new_zeros(*self.batch_shape, 1)
+
+    @property
+    def _sign(self) -> Tensor:
+        """Whether noise rises (1) or falls (-1) with rows of one feature."""
+        near, far = (self.at_normal_scores(self._middle + step) for step in (0.0, 0.5))
+        return (far - near).squeeze(-1).sign().detach()
+
+    def _expect_one_feature(self, name: str) -> None:
+        if self.features > 1:
+            raise SettingsError(
+                f"{name} is of laws of one feature, got {self.features}; count samples instead."
+            )
 
     def sample(
         self,
@@ -334,3 +409,11 @@ class StandardNormal(Distribution):
     def expand(self, batch_shape: Any, _instance: Any = None) -> Distribution:
         normal = Normal(self.mean, self.variance, validate_args=False)
         return Independent(normal.expand((*batch_shape, *self.event_shape)), 1)
+
+
+@register_kl(FlowDistribution, FlowDistribution)
+@register_kl(FlowDistribution, Distribution)
+@register_kl(Distribution, FlowDistribution)
+def _divergence(p: Distribution, q: Distribution) -> Float[Tensor, "..."]:
+    """Return the divergence as 10,000 draws of p estimate it, from torch's own generator."""
+    return estimate_divergence(p, q)
