@@ -12,7 +12,7 @@ from torch.distributions import (
 from torch.distributions.transforms import AbsTransform
 
 from bnaf import BNAF, FlowDistribution, SettingsError, ShapeError
-from bnaf.laws.distribution import StandardNormal
+from bnaf.laws.bases import StandardNormal
 from bnaf.laws.transforms import ComposeTransform
 
 SCALE = torch.tensor([2.0, -0.5, 1.5]).double()

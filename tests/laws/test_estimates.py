@@ -6,7 +6,7 @@ from torch.distributions import Independent, Normal, kl_divergence
 
 from bnaf import BNAF, FlowDistribution, SettingsError
 from bnaf.laws.affine import ScaleTransform
-from bnaf.laws.distribution import StandardNormal
+from bnaf.laws.bases import StandardNormal
 
 SHIFT = torch.tensor([[1.0, -2.0], [0.5, 30.0]]).double()
 DEVIATION = torch.tensor([0.5, 2.0]).double()

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import nn
 
-from bnaf.laws.student import StudentRows
+from bnaf.laws.bases import StudentRows
 
 BASES = ("normal", "student")
 FIRST_DEGREES = 10.0  # close to normal, and far enough from it for gradients

@@ -14,7 +14,8 @@ from torch import Generator, Tensor, nn
 from bnaf._checks import check_rows, in_precision, one_of, plain, whole
 from bnaf.errors import SettingsError, ShapeError
 from bnaf.flows.bases import BASES, StudentBase
-from bnaf.laws.distribution import FlowDistribution, StandardNormal
+from bnaf.laws.bases import StandardNormal
+from bnaf.laws.distribution import FlowDistribution
 from bnaf.laws.transforms import RowTransform
 
 DIRECTIONS = ("density", "sampling")

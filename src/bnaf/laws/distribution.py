@@ -1,6 +1,5 @@
 """Laws defined by a transform and a base."""
 
-import math
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -9,15 +8,15 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float
 from torch import Generator, Tensor
-from torch.distributions import Distribution, Independent, Normal, constraints, register_kl
+from torch.distributions import Distribution, constraints, register_kl
 
 from bnaf._checks import check_rows, in_precision, one_of, whole
-from bnaf._random import draw_normal, private_draws
+from bnaf._random import private_draws
 from bnaf._torch import changes, traced
 from bnaf.errors import InversionError, RedrawWarning, SettingsError, ShapeError, StaleLawError
+from bnaf.laws.bases import StandardNormal, StudentRows
 from bnaf.laws.estimates import DRAWS, estimate_divergence, estimate_mean, estimate_moments
-from bnaf.laws.normal import log_standard_normal, normal_cdf
-from bnaf.laws.student import StudentRows
+from bnaf.laws.normal import normal_cdf
 from bnaf.laws.transforms import Passage, RowTransform, reached
 
 MAX_REDRAWS = 1000
@@ -130,7 +129,7 @@ class FlowDistribution(Distribution):
         return reached(self.transform.invert(z)).rows
 
     @property
-    def _known_base(self) -> "StandardNormal | StudentRows":
+    def _known_base(self) -> StandardNormal | StudentRows:
         if isinstance(self.base, StandardNormal | StudentRows):
             return self.base
         raise SettingsError(
@@ -361,54 +360,6 @@ class FlowDistribution(Distribution):
             f"FlowDistribution(features={self.features}, batch_shape={tuple(self.batch_shape)}, "
             f"direction={self.direction!r})"
         )
-
-
-class StandardNormal(Distribution):
-    """Standard normal law of rows, with the dtype and device of a tensor.
-
-    Args:
-        features: Number of columns of a row.
-        like: A tensor of the type and on the device wanted.
-    """
-
-    arg_constraints: dict[str, constraints.Constraint] = {}  # noqa: RUF012
-    support = constraints.real_vector
-    has_rsample = True
-
-    def __init__(self, features: int, like: Float[Tensor, "*any"]) -> None:
-        self.like = like
-        super().__init__(torch.Size(()), torch.Size((features,)), validate_args=False)
-
-    @property
-    def mean(self) -> Float[Tensor, " features"]:
-        """Zeros."""
-        return self.like.new_zeros(self.event_shape)
-
-    @property
-    def variance(self) -> Float[Tensor, " features"]:
-        """Ones."""
-        return self.like.new_ones(self.event_shape)
-
-    def rsample(self, sample_shape: Any = torch.Size()) -> Float[Tensor, "..."]:  # noqa: B008
-        return draw_normal((*torch.Size(sample_shape), *self.event_shape), self.like)
-
-    def log_prob(self, value: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        return log_standard_normal(value)
-
-    def normal_scores(self, z: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Return z itself."""
-        return z
-
-    def from_normal_scores(self, scores: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Return the scores themselves."""
-        return scores
-
-    def entropy(self) -> Float[Tensor, ""]:
-        return self.like.new_tensor(0.5 * self.event_shape[0] * (1 + math.log(2 * math.pi)))
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Distribution:
-        normal = Normal(self.mean, self.variance, validate_args=False)
-        return Independent(normal.expand((*batch_shape, *self.event_shape)), 1)
 
 
 @register_kl(FlowDistribution, FlowDistribution)

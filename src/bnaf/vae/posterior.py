@@ -11,7 +11,8 @@ from bnaf._checks import between, check_rows, whole
 from bnaf.errors import SettingsError
 from bnaf.flows.flow import Flow, check_normal_base
 from bnaf.laws.affine import ScaleTransform
-from bnaf.laws.distribution import FlowDistribution, StandardNormal
+from bnaf.laws.bases import StandardNormal
+from bnaf.laws.distribution import FlowDistribution
 from bnaf.laws.transforms import ComposeTransform, RowTransform
 
 LINEAR = -15.0  # below it log softplus(x) is x, to the last bit of float32

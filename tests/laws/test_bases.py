@@ -6,7 +6,7 @@ from scipy import stats
 
 from bnaf import BNAF, Model, SettingsError, TrainingSettings, load, save
 from bnaf.flows.ensemble import Ensemble
-from bnaf.laws.student import StudentRows
+from bnaf.laws.bases import StudentRows
 from bnaf.training import ReverseKL
 from bnaf.vae import Posterior
 
