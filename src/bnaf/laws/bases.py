@@ -60,7 +60,7 @@ class StandardNormal(Distribution):
         return Independent(normal.expand((*batch_shape, *self.event_shape)), 1)
 
 
-class StudentRows(Independent):
+class StudentRows(Independent[StudentT]):
     r"""Law of rows whose columns follow Student's t, each with degrees of freedom of its own.
 
     .. math:: \log p(z) = \sum_i \log t_{\nu_i}(z_i)

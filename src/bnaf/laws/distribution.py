@@ -65,7 +65,7 @@ class FlowDistribution(Distribution):
         self.transform, self.base = transform, base
         self._watched = [(weight, changes(weight)) for weight in watched]
         batch = torch.broadcast_shapes(batch_shape, transform.context_batch, base.batch_shape)
-        super().__init__(batch, base.event_shape, validate_args=validate_args)
+        super().__init__(batch, torch.Size(base.event_shape), validate_args=validate_args)
 
     @property
     def has_rsample(self) -> bool:  # type: ignore[override]
@@ -88,7 +88,7 @@ class FlowDistribution(Distribution):
         """
         value = self._checked(value)
         if self._validate_args:
-            self._validate_sample(value)  # type: ignore[no-untyped-call]
+            self._validate_sample(value)
         finite = value.isfinite()
         if value.device.type == "cpu" and not traced() and finite.all():
             return self._log_prob(value)  # the usual case, in fewer operations
@@ -306,7 +306,7 @@ class FlowDistribution(Distribution):
         law = type(self).__new__(type(self)) if _instance is None else _instance
         law.__dict__.update(self.__dict__)  # whatever a subclass has, it keeps
         law._batch_shape = batch_shape
-        return law  # type: ignore[no-any-return]
+        return law
 
     @property
     def direction(self) -> str:
@@ -362,9 +362,14 @@ class FlowDistribution(Distribution):
         )
 
 
-@register_kl(FlowDistribution, FlowDistribution)
-@register_kl(FlowDistribution, Distribution)
-@register_kl(Distribution, FlowDistribution)
 def _divergence(p: Distribution, q: Distribution) -> Float[Tensor, "..."]:
     """Return the divergence as 10,000 draws of p estimate it, from torch's own generator."""
     return estimate_divergence(p, q)
+
+
+for _pair in (
+    (FlowDistribution, FlowDistribution),
+    (FlowDistribution, Distribution),
+    (Distribution, FlowDistribution),
+):
+    register_kl(*_pair)(_divergence)

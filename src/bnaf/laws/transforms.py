@@ -55,7 +55,7 @@ class RowTransform(Transform):
         self.features, self.like = features, like
         self.context_batch = torch.Size(context_batch)
         self._known: weakref.ref[RowTransform] | None = None  # the inverse, while it is in use
-        self._cached_x_y: tuple[Tensor | None, Tensor | None] = None, None  # torch's cache
+        self._cached_x_y = None, None  # torch's cache
         self._cached_log_det: Tensor | None = None  # that of a way to the last y, with a cache
 
     @property
@@ -248,10 +248,12 @@ class InverseTransform(RowTransform):
         return self.forward._map(y, ladj=ladj)
 
     def __call__(self, x: Tensor) -> Points:
-        return self.forward._inv_call(x)
+        found: Tensor = self.forward._inv_call(x)  # type: ignore[no-untyped-call]
+        return found
 
     def _inv_call(self, y: Tensor) -> Points:
-        return self.forward(y)
+        found: Tensor = self.forward(y)
+        return found
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> LogDet:
         return -self.forward.log_abs_det_jacobian(y, x)
