@@ -79,7 +79,7 @@ def warn_of_rows(
 ) -> None:
     """Warn of columns that have no density, as reading a table does."""
     if sample_weight is not None:
-        rows = rows[np.broadcast_to(sample_weight, len(rows)) != 0]
+        rows = rows[np.broadcast_to(np.asarray(sample_weight), len(rows)) != 0]
     if len(rows):
         constant = constant_columns(rows)
         ties = tied_columns(rows, ["float64"] * rows.shape[1])
