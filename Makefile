@@ -2,8 +2,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 RIVALS := .venv-rivals
+MIXED := .venv-mixed
 
-.PHONY: install demo test test-conditions test-sanitize test-slow test-browser lint bench bench-rivals bench-quality bench-conditional docs session clean test-fuzz
+.PHONY: install demo test test-conditions test-sanitize test-slow test-browser lint bench bench-rivals bench-quality bench-conditional bench-mixed docs session notebooks clean test-fuzz
 
 install: $(VENV)/installed $(VENV)/kernels
 
@@ -90,12 +91,29 @@ $(RIVALS)/installed: pyproject.toml benchmarks/rivals-requirements.txt
 	$(RIVALS)/bin/python -m pip install --quiet --disable-pip-version-check --editable .
 	touch $@
 
+# rows of every kind beside rivals, about half a day; again goes on where it stopped
+bench-mixed: $(MIXED)/installed
+	$(MIXED)/bin/python benchmarks/mixed.py --data $(DATA) --out results/mixed.json
+
+# torch first, so that nothing else chooses its build; what mostlyai-engine has for images may be of another, and is not needed
+$(MIXED)/installed: pyproject.toml benchmarks/mixed-requirements.txt
+	$(PYTHON) -m venv $(MIXED)
+	$(MIXED)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(MIXED)/bin/python -m pip install --quiet --disable-pip-version-check --requirement benchmarks/mixed-requirements.txt
+	$(MIXED)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio
+	$(MIXED)/bin/python -m pip install --quiet --disable-pip-version-check --editable .
+	touch $@
+
 docs: install
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
-# the commands in the guide, run anew, and what they print
+# the commands in the guide to tables, run anew, and what they print
 session: install
-	$(BIN)/python docs/session.py docs/guide.md
+	$(BIN)/python docs/session.py docs/tables.md
+
+# the guides as notebooks, executed
+notebooks: install
+	$(BIN)/python docs/notebooks.py --out docs/notebooks docs/tables.md docs/models.md docs/simulators.md
 
 clean:
-	rm -rf $(VENV) $(RIVALS) docs/_build demo
+	rm -rf $(VENV) $(RIVALS) $(MIXED) docs/_build docs/notebooks demo

@@ -66,47 +66,10 @@ def fit_mlp(network: Network, steps: int) -> Subject:
     return torch.no_grad()(lambda rows: mlp(table[:rows])), None, None
 
 
-def fit_bnaf(network: Network, steps: int) -> Subject:
-    """Fit ours, with the default activation and gates, so that it is onto."""
+def fit_torch(flow: Any, network: Network, steps: int) -> Subject:
+    """Fit a flow of torch, whose call returns a law."""
     import torch
 
-    from bnaf import BNAF
-    from bnaf.block import kernels
-
-    kernels.build()
-    torch.manual_seed(0)
-    flow = BNAF(
-        network.features,
-        transforms=network.transforms,
-        hidden_layers=network.hidden_layers,
-        width=network.width,
-    )
-    adam = torch.optim.Adam(flow.parameters(), lr=FIT_RATE)
-    for x in torch.from_numpy(draw_rows(steps * FIT_BATCH, network.features)).split(FIT_BATCH):
-        adam.zero_grad()
-        (-flow().log_prob(x).mean()).backward()
-        adam.step()
-    law = flow.requires_grad_(False)()
-    table = torch.from_numpy(draw_rows(COUNTS[-1], network.features))
-
-    def sample(rows: int) -> Any:
-        torch.manual_seed(0)
-        return law.sample((rows,))
-
-    def round_trip(x: Any) -> Any:
-        torch.manual_seed(0)
-        return abs(law.transform(x) - law.base.sample(x.shape[:1])).numpy()
-
-    return lambda rows: law.log_prob(table[:rows]), sample, round_trip
-
-
-def fit_zuko(network: Network, steps: int) -> Subject:
-    """Fit zuko's NAF: its default monotone network, two conditioner layers of 64."""
-    import torch
-    from zuko.flows import NAF
-
-    torch.manual_seed(0)
-    flow = NAF(network.features, transforms=network.transforms, hidden_features=(64, 64))
     adam = torch.optim.Adam(flow.parameters(), lr=FIT_RATE)
     for x in torch.from_numpy(draw_rows(steps * FIT_BATCH, network.features)).split(FIT_BATCH):
         adam.zero_grad()
@@ -124,6 +87,34 @@ def fit_zuko(network: Network, steps: int) -> Subject:
         return abs(law.transform(x) - law.base.sample(x.shape[:1])).numpy()
 
     return torch.no_grad()(lambda rows: law.log_prob(table[:rows])), sample, round_trip
+
+
+def fit_bnaf(network: Network, steps: int) -> Subject:
+    """Fit ours, with the default activation and gates, so that it is onto."""
+    import torch
+
+    from bnaf import BNAF
+    from bnaf.block import kernels
+
+    kernels.build()
+    torch.manual_seed(0)
+    flow = BNAF(
+        network.features,
+        transforms=network.transforms,
+        hidden_layers=network.hidden_layers,
+        width=network.width,
+    )
+    return fit_torch(flow, network, steps)
+
+
+def fit_zuko(network: Network, steps: int) -> Subject:
+    """Fit zuko's NAF: its default monotone network, two conditioner layers of 64."""
+    import torch
+    from zuko.flows import NAF
+
+    torch.manual_seed(0)
+    flow = NAF(network.features, transforms=network.transforms, hidden_features=(64, 64))
+    return fit_torch(flow, network, steps)
 
 
 def fit_flowjax(network: Network, steps: int) -> Subject:

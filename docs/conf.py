@@ -16,7 +16,7 @@ extensions = [
     "sphinx.ext.viewcode",
     "sphinx_autodoc_typehints",
 ]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "notebooks"]
 nitpicky = True
 # names of other libraries: builds have no network, hence no inventories to find them in
 nitpick_ignore_regex = [

@@ -6,7 +6,7 @@ writes what went to standard error, of others what went to standard output.
 
 Run it from the root of the repository::
 
-    python docs/session.py docs/guide.md
+    python docs/session.py docs/tables.md
 """
 
 import argparse

@@ -103,6 +103,7 @@ BASELINES: dict[str, Callable[..., Flow]] = {
     "trade": _baseline(TraDE, hidden_layers=1, width=6, heads=2, components=2),
     "ffjord": _baseline(FFJORD, transforms=1, steps=8, width=4),
 }
+# Mixed is not among them: its packed rows are no points of a space that a transform could map
 FLOWS = {**BNAF_FLOWS, **BASELINES}
 _LAWS = {name: make()() for name, make in FLOWS.items()}
 DENSITY = [name for name, law in _LAWS.items() if law.direction == "density"]

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 EXTRAS = [
     "matplotlib",
     "pandas",
@@ -67,17 +69,33 @@ def command(*words: str) -> str:
     return start + "try: main()\nexcept SystemExit: pass\n"
 
 
-def test_help_and_errors_of_usage_need_no_torch():
-    heavy = ("torch", "numpy", "pyarrow", "matplotlib")
-    for words in (
+@pytest.mark.parametrize(
+    "words",
+    [
         ("--help",),
         ("fit", "--help"),
         ("score", "--nope"),
         ("sample",),
         ("--version",),
-    ):
-        said = run(command(*words) + loaded(*heavy))
-        assert said.splitlines()[-1] == "[]", words
+        ("reproduce", "--help"),
+        ("reproduce", "vae", "--steps", "3"),
+    ],
+)
+def test_help_and_errors_of_usage_need_no_torch(words):
+    said = run(command(*words) + loaded("torch", "numpy", "pyarrow", "matplotlib"))
+    assert said.splitlines()[-1] == "[]"
+
+
+def test_an_error_of_usage_loads_neither_other_commands_nor_what_draws_help():
+    others = ("bnaf.cli.fit", "bnaf.cli.reproduce", "typer.rich_utils", "pydantic")
+    assert run(command("score", "--nope") + loaded(*others)).splitlines()[-1] == "[]"
+
+
+def test_completion_of_commands_needs_no_torch():
+    asked = {"_BNAF_COMPLETE": "complete_bash", "COMP_WORDS": "bnaf re", "COMP_CWORD": "1"}
+    code = f"import os; os.environ.update({asked}); " + command()
+    said = run(code + loaded("torch", "numpy", "typer.rich_utils", "pydantic")).splitlines()
+    assert said == ["report", "reproduce", "[]"]
 
 
 def test_completion_of_flows_needs_no_torch():

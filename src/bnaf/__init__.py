@@ -1,12 +1,12 @@
 """Block neural autoregressive flows: compact, normalised, conditional densities for PyTorch."""
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from bnaf.errors import (
     BnafError,
     DtypeError,
+    FewDrawsWarning,
     InversionError,
     RedrawWarning,
     SettingsError,
@@ -21,18 +21,20 @@ from bnaf.errors import (
 if TYPE_CHECKING:
     from bnaf.flows.bnaf import BNAF
     from bnaf.flows.flow import Flow, MissingMass
+    from bnaf.flows.transformed import TransformFlow
     from bnaf.laws.distribution import FlowDistribution
     from bnaf.model.files import load, save
     from bnaf.model.model import Model
     from bnaf.tables.reading import read_table
     from bnaf.training import TrainingRecord, TrainingSettings, fit
 
-__version__ = version("bnaf")
+    __version__: str
 
 __all__ = [
     "BNAF",
     "BnafError",
     "DtypeError",
+    "FewDrawsWarning",
     "Flow",
     "FlowDistribution",
     "InversionError",
@@ -48,6 +50,7 @@ __all__ = [
     "TrainingError",
     "TrainingRecord",
     "TrainingSettings",
+    "TransformFlow",
     "fit",
     "load",
     "read_table",
@@ -62,6 +65,7 @@ _ON_FIRST_USE = {
     "Model": "bnaf.model.model",
     "TrainingRecord": "bnaf.training",
     "TrainingSettings": "bnaf.training",
+    "TransformFlow": "bnaf.flows.transformed",
     "fit": "bnaf.training",
     "load": "bnaf.model.files",
     "read_table": "bnaf.tables.reading",
@@ -71,6 +75,10 @@ _ON_FIRST_USE = {
 
 def __getattr__(name: str) -> Any:
     """Import what is heavy, all that needs torch, when it is first asked for."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("bnaf")
     if name not in _ON_FIRST_USE:
         raise AttributeError(f"module 'bnaf' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_ON_FIRST_USE[name]), name)
@@ -78,4 +86,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "__version__"})

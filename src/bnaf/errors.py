@@ -79,6 +79,10 @@ class RedrawWarning(UserWarning):
     """Some draws of the base had no pre-image and were drawn again."""
 
 
+class FewDrawsWarning(UserWarning):
+    """What is given was met by so few draws that some of them are many of the rows."""
+
+
 class StorageError(BnafError, ValueError):
     """Model file or state dict that cannot be read."""
 

@@ -292,6 +292,20 @@ def test_outliers_are_found(rng):
     assert detector.predict(far).tolist() == [-1, 1]
 
 
+def test_a_knot_of_outliers_among_the_rows_is_found(rng):
+    knot = np.arange(400) < 24
+    rows = rng.normal(size=(400, 3))
+    rows[knot] = [4.0, -4.0, 4.0] + 0.1 * rng.normal(size=(24, 3))
+    scores = FlowOutlierDetector(training={"steps": 60}).fit(rows).score_samples(rows)
+    assert scores[knot].max() < np.quantile(scores[~knot], 0.02) - 5  # untrimmed: - 1
+
+
+@pytest.mark.parametrize("trim", [-0.1, 0.6, "auto"])
+def test_what_is_trimmed_is_a_share(trim):
+    with pytest.raises(SettingsError, match=r"trim must be a number from 0 to 0.5 or None, got"):
+        FlowOutlierDetector(trim=trim).fit(X)
+
+
 @pytest.mark.parametrize("share", [0, 0.6, "auto", None])
 def test_contamination_is_a_share(share):
     with pytest.raises(SettingsError, match="contamination must be a number above 0 and at most"):

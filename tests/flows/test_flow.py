@@ -9,12 +9,12 @@ import torch
 from cases import DENSITY, FLOWS, size_of
 from torch import nn
 
-from bnaf import BNAF, DtypeError, Flow, SettingsError, ShapeError, StaleLawError
+from bnaf import BNAF, DtypeError, SettingsError, ShapeError, StaleLawError, TransformFlow
 from bnaf.flows.registry import flow_named, flow_names
 from bnaf.laws.affine import ScaleTransform
 
 
-class Shift(Flow):
+class Shift(TransformFlow):
     """The least there is to a flow: a constructor, and how its transform is made."""
 
     def __init__(

@@ -1,10 +1,11 @@
 """The normal distribution function and its inverse, far into the tails."""
 
+import mpmath
 import pytest
 import torch
 from scipy import special
 
-from bnaf.laws.normal import log_ndtr, ndtri_exp
+from bnaf.laws.normal import log_ndtr, mean_score, ndtri_exp
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -36,3 +37,42 @@ def test_second_derivatives_pass_gradcheck():
     for function, at in ((log_ndtr, x), (ndtri_exp, log_p)):
         assert torch.autograd.gradcheck(function, at)
         assert torch.autograd.gradgradcheck(function, at)
+
+
+def exact_mean_score(scores: list[float]) -> float:
+    """The normal score of the mean of normal probabilities, in as many digits as it takes."""
+    with mpmath.workdps(30):
+        # from the far tail in logarithms, where shares of 1e-20,000 are no smaller than others
+        share = mpmath.fsum(mpmath.erfc(-mpmath.mpf(z) / mpmath.sqrt(2)) for z in scores)
+        target = mpmath.log(share / (2 * len(scores)))
+        start = max(scores)
+        return float(
+            mpmath.findroot(
+                lambda z: mpmath.log(mpmath.erfc(-z / mpmath.sqrt(2)) / 2) - target,
+                (start - 0.5, start),
+            )
+        )
+
+
+@pytest.mark.parametrize("side", [1.0, -1.0])
+@pytest.mark.parametrize(
+    "scores", [[-0.3, 0.2], [-8.0, -9.0], [-37.0, -40.0, -38.5], [-200.0, -100.0], [-300.0, 0.1]]
+)
+def test_the_mean_of_probabilities_is_exact_in_both_tails(scores, side):
+    z = mean_score(side * torch.tensor(scores, dtype=torch.float64))
+    assert z.item() == pytest.approx(side * exact_mean_score(scores), rel=1e-13, abs=1e-14)
+
+
+def test_the_mean_of_shares_on_both_sides_of_one_half_is_exact():
+    z = mean_score(torch.tensor([9.0, -0.5], dtype=torch.float64))  # a mean above one half
+    assert z.item() == pytest.approx(-exact_mean_score([-9.0, 0.5]), rel=1e-13)
+
+
+def test_the_mean_score_has_the_gradient_of_its_formula_far_out():
+    scores = torch.tensor([[-8.0, -9.0], [30.0, 40.0], [0.0, 0.0]], dtype=torch.float64)
+    assert torch.autograd.gradcheck(mean_score, scores.requires_grad_())
+
+
+def test_the_mean_of_no_probability_at_all_is_infinitely_far_out():
+    scores = torch.tensor([[-torch.inf, -torch.inf], [torch.inf, torch.inf]])
+    assert mean_score(scores).tolist() == [-torch.inf, torch.inf]

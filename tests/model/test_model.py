@@ -158,9 +158,9 @@ def test_given_columns_are_standardised_and_have_no_jacobian(conditional_model):
             r"2 columns \(a, b\).*\(3, 5\)",
         ),
         (
-            lambda one, _: one._values(np.zeros((3, 2)), ("a", "b"), "rows"),
+            lambda one, _: one.log_prob(np.zeros((3, 2), dtype=complex)),
             DtypeError,
-            r"a table or a tensor.*ndarray",
+            r"a table or a tensor.*complex128",
         ),
         (
             lambda one, _: one.log_prob(torch.zeros(3, 2), torch.zeros(3, 1)),
@@ -329,13 +329,13 @@ def test_a_stream_is_read_as_a_table_is(stream, weighted):
     weights = table.rows[:, 3].abs() if weighted else None
     how = (["b", "a"], ["c"], 0.1, 100, weights, 3)
     read = [FitData.read(source, *how) for source in (stream, table)]
-    assert [data.columns for data in read] == [("b", "a")] * 2
-    assert [data.given for data in read] == [("c",)] * 2
+    assert [data.encoding.columns for data in read] == [("b", "a")] * 2
+    assert [data.encoding.given_columns for data in read] == [("c",)] * 2
     assert read[0].split == read[1].split
     assert read[0].facts.worth == pytest.approx(read[1].facts.worth)
     assert read[0].facts.valid_rows == read[1].facts.valid_rows
-    for name in ("rows", "given"):
-        ours, theirs = (getattr(data.scales, name) for data in read)
+    for name in ("standardisation", "given_standardisation"):
+        ours, theirs = (getattr(data.encoding, name) for data in read)
         torch.testing.assert_close(ours.location, theirs.location)
         torch.testing.assert_close(ours.scale, theirs.scale)
     streamed = [*read[0].valid.all_batches()]

@@ -187,6 +187,12 @@ def test_sizes_follow_the_table():
     assert BNAF.sizes_for(6, small=True) == {"transforms": 2, "hidden_layers": 1, "width": 10}
 
 
+def test_the_context_network_follows_the_rows():
+    rows = (500, 50_000, None)
+    sizes = [BNAF.sizes_for(1, small=False, given=3, rows=count) for count in rows]
+    assert [size["context_dropout"] for size in sizes] == [0.2, 0.1, 0.1]
+
+
 def facts(rows, **more):
     return TableFacts(rows=rows, columns=6, worth=rows, **more)
 

@@ -45,6 +45,16 @@ class Activation(ABC):
     def value(self, h: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Return the value alone."""
 
+    @abstractmethod
+    def rise(self, h: Units, width: Units, side: int) -> Units:
+        """Return how far the value moves from h to ``h + side * width``, without cancellation.
+
+        Args:
+            h: Where it starts.
+            width: How far it goes, zero or more.
+            side: 1 for up, -1 for down.
+        """
+
 
 @dataclass(frozen=True)
 class Tanh(Activation):
@@ -62,6 +72,9 @@ class Tanh(Activation):
 
     def value(self, h: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         return h.tanh()
+
+    def rise(self, h: Units, width: Units, side: int) -> Units:
+        return _tanh_rise(side * h, width)
 
     def bend(self, h: Units) -> tuple[Units, Units, Shift]:
         if traced():
@@ -120,6 +133,9 @@ class LeakyTanh(Activation):
     def value(self, h: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         return h.tanh() + self.leak * h
 
+    def rise(self, h: Units, width: Units, side: int) -> Units:
+        return _tanh_rise(side * h, width) + self.leak * width
+
     def bend(self, h: Units) -> tuple[Units, Units, None]:
         bent = h.tanh()
         return bent + self.leak * h, 1 + self.leak - bent * bent, None
@@ -140,8 +156,30 @@ class LeakyReLU(Activation):
     def value(self, h: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         return F.leaky_relu(h, self.leak)
 
+    def rise(self, h: Units, width: Units, side: int) -> Units:
+        ahead = (-side * h).clamp(min=0)  # how far off the kink is
+        before = torch.where(ahead <= width, ahead, width)
+        steep, flat = (width - before, before) if side > 0 else (before, width - before)
+        return steep + self.leak * flat
+
     def bend(self, h: Units) -> tuple[Units, Units, None]:
         return self.value(h), torch.where(h > 0, torch.ones_like(h), self.leak), None
+
+
+def _tanh_rise(h: Units, width: Units) -> Units:
+    r"""Return :math:`\tanh(h + \Delta) - \tanh(h)`, all factors of it positive.
+
+    With :math:`q = e^{-2|h|}` and :math:`s = e^{-2 \Delta}` it is :math:`2 q (1 - s) / (1 + q)`
+    divided by :math:`1 + q s` on the way out, where h is positive, and by :math:`q + s` on the way
+    in.
+    """
+    outwards = h >= 0
+    far = torch.where(outwards, h, -h)  # with a derivative at zero, too
+    decay = (-2 * far).exp()
+    # q / (q + s) as it stands even where both underflow
+    inwards = (2 * (width - far)).sigmoid()
+    share = torch.where(outwards, decay / (1 + (-2 * (far + width)).exp()), inwards)
+    return 2 * -torch.expm1(-2 * width) * share / (1 + decay)
 
 
 ACTIVATIONS: dict[str, type[Activation]] = {

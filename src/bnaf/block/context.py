@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float64
 from torch import Tensor, nn
 
 from bnaf._random import Dropout
@@ -15,6 +15,31 @@ from bnaf.laws.affine import bounded
 
 PIECE_SCALE = 0.3  # beside the columns themselves: what is smooth is learned first
 SHORTEST_PIECE = 1e-3  # of a column; values that repeat would have none, and rounding decide
+
+
+def normal_edges(columns: int, bins: int) -> Float[Tensor, "columns edges"]:
+    """Return ends of pieces that hold as much of a standard normal law each."""
+    levels = torch.linspace(0, 1, bins + 1).clamp(1e-3, 1 - 1e-3)
+    edges: Tensor = torch.special.ndtri(levels)
+    return edges.expand(columns, -1).clone()
+
+
+def quantile_edges(
+    rows: Float[Tensor, "rows columns"], bins: int
+) -> Float64[Tensor, "columns edges"]:
+    """Return ends of pieces that hold as many of the rows each."""
+    levels = np.linspace(0, 1, bins + 1)
+    return torch.from_numpy(np.quantile(rows.double().cpu().numpy(), levels, axis=0).T.copy())
+
+
+def beside_pieces(
+    context: Float[Tensor, "*batch columns"], edges: Float[Tensor, "columns edges"]
+) -> Float[Tensor, "*batch more"]:
+    """Return the columns, and how far each has come in every piece, from -1/2 to 1/2."""
+    low, high = edges[:, :-1], edges[:, 1:]
+    length = (high - low).clamp(min=SHORTEST_PIECE)
+    pieces = PIECE_SCALE * (((context.unsqueeze(-1) - low) / length).clamp(0, 1) - 0.5)
+    return torch.cat([context, pieces.flatten(-2)], -1)
 
 
 class Conditioner(nn.Module):
@@ -82,10 +107,7 @@ class Conditioner(nn.Module):
         self.hidden = nn.Sequential(*modules)
         self.prediction = nn.Linear(inputs, self.prediction_count)
         self.register_buffer("_order", self._kinds_apart(), persistent=False)
-        edges = None
-        if bins:  # as many of a standard normal law in each, until contexts are seen
-            levels = torch.linspace(0, 1, bins + 1).clamp(1e-3, 1 - 1e-3)
-            edges = torch.special.ndtri(levels).expand(context_features, -1).clone()
+        edges = normal_edges(context_features, bins) if bins else None
         self.register_buffer("edges", edges)
         self.draw()
 
@@ -120,24 +142,13 @@ class Conditioner(nn.Module):
     @torch.no_grad()
     def see(self, context: Float[Tensor, "rows context_features"]) -> None:
         """Cut the columns of the context into pieces of as many rows each."""
-        if self.edges is None:
-            return
-        levels = torch.linspace(0, 1, self.edges.shape[1], dtype=torch.float64)
-        rows = context.double().cpu().numpy()
-        self.edges.copy_(torch.from_numpy(np.quantile(rows, levels.numpy(), axis=0).T))
-
-    def _encode(self, context: Tensor) -> Tensor:
-        """Return the columns, and how far each has come in every piece, from -1/2 to 1/2."""
-        if self.edges is None:
-            return context
-        low, high = self.edges[:, :-1], self.edges[:, 1:]
-        length = (high - low).clamp(min=SHORTEST_PIECE)
-        pieces = PIECE_SCALE * (((context.unsqueeze(-1) - low) / length).clamp(0, 1) - 0.5)
-        return torch.cat([context, pieces.flatten(-2)], -1)
+        if self.edges is not None:
+            self.edges.copy_(quantile_edges(context, self.edges.shape[1] - 1))
 
     def forward(self, context: Float[Tensor, "*batch context_features"]) -> Contexts:
         """Return what each context does to the layers of every network."""
-        code = self.hidden(self._encode(context)).reshape(-1, self.prediction.in_features)
+        columns = context if self.edges is None else beside_pieces(context, self.edges)
+        code = self.hidden(columns).reshape(-1, self.prediction.in_features)
         weight: Tensor = self.prediction.weight
         bias: Tensor = self.prediction.bias
         if self.scales:

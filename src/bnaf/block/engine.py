@@ -9,9 +9,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from bnaf.block import inverse, kernels, normalisation, propagation
+from bnaf.block import intervals, inverse, kernels, normalisation, propagation
 from bnaf.block.tensors import Packing
 from bnaf.block.weights import Networks
+from bnaf.laws.cells import Cells
 from bnaf.laws.roots import check_ended
 
 PLAIN_ELEMENTS = 2**21  # units times rows that plain torch inverts at once, to bound its memory
@@ -51,10 +52,27 @@ def propagate(
     return kernels.score(networks, x)
 
 
-def is_watched(networks: Networks, rows: Tensor) -> bool:
+def log_shares(networks: Networks, cells: Cells) -> Float[Tensor, "rows features"]:
+    """Return the log-density or log-mass of every cell given those before it, with gradients.
+
+    Args:
+        networks: Networks in one order.
+        cells: Rows of cells.
+    """
+    contexts = networks.numbers.contexts
+    scaled = contexts is not None and contexts.row_scales is not None
+    if scaled or not _by_kernel(networks, cells.middle):
+        return intervals.log_shares(networks, cells)
+    networks = networks.spread()
+    if is_watched(networks, *cells[:3]):
+        return kernels.log_shares(intervals.log_shares, networks, cells)
+    return kernels.score_shares(networks, cells)
+
+
+def is_watched(networks: Networks, *rows: Tensor) -> bool:
     """Tell whether a gradient may be asked of rows that pass through networks."""
     return torch.is_grad_enabled() and any(
-        leaf is not None and leaf.requires_grad for leaf in (rows, *networks.numbers.leaves)
+        leaf is not None and leaf.requires_grad for leaf in (*rows, *networks.numbers.leaves)
     )
 
 

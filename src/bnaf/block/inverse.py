@@ -78,6 +78,11 @@ class FeatureNetwork(NamedTuple):
         share, carry = self.residual
         return share * h + carry * x, share * slope + carry
 
+    def output(self, inputs: list[Float[Tensor, "_ rows"]]) -> Targets:
+        """Return the feature's output, given what every layer takes in."""
+        share, carry = self.residual
+        return share * self.layer(len(self.blocks) - 1, inputs[-1]) + carry * inputs[0]
+
     def range(self) -> tuple[Targets, Targets] | None:
         """Return the ends of the feature's range, or ``None`` where it is the whole line."""
         onto = not isinstance(self.residual.carry, float) or self.residual.carry > 0
@@ -149,9 +154,9 @@ class Sweep:
             residual=self.residual,
         )
 
-    def settle(self, feature: int, network: FeatureNetwork, x: Targets) -> None:
-        """Fix the value of one feature."""
-        for layer, units in enumerate(network.hidden(x)):
+    def settle(self, feature: int, inputs: list[Float[Tensor, "_ rows"]]) -> None:
+        """Fix what one feature feeds into every layer."""
+        for layer, units in enumerate(inputs):
             self.inputs[layer][self.columns(layer, feature)] = units
 
     def fill(self, x: Float[Tensor, "features rows"]) -> list[Float[Tensor, "units rows"]]:
@@ -229,7 +234,7 @@ def solve_network(
         else:
             target = torch.where(inside, target, 0.0)
         x[feature : feature + 1] = solve_increasing(network, target)
-        sweep.settle(feature, network, x[feature : feature + 1])
+        sweep.settle(feature, network.hidden(x[feature : feature + 1]))
     return x, inside
 
 

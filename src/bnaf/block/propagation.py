@@ -78,8 +78,17 @@ def propagate_network(
     activation: Activation,
     x: Float[Tensor, "features rows"],
     context: tuple[Modulation, ...] | None = None,
+    hidden: list[Tensor] | None = None,
 ) -> Outputs:
-    """Return the outputs of a network and their log-slopes, differentiable to any order."""
+    """Return the outputs of a network and their log-slopes, differentiable to any order.
+
+    Args:
+        weights: Its normalised weights.
+        activation: What stands between its layers.
+        x: What goes in.
+        context: What contexts do to its layers.
+        hidden: Where what enters each activation is noted, if anywhere.
+    """
     features, rows = x.shape
     smallest = torch.finfo(x.dtype).tiny
     log_slope = weights.log_slope
@@ -87,7 +96,10 @@ def propagate_network(
     h = x
     for index, layer in enumerate(weights.layers):
         if index:
-            y, step, shift = activation.bend(h.unflatten(0, (features, -1)))
+            h = h.unflatten(0, (features, -1))
+            if hidden is not None:
+                hidden.append(h)
+            y, step, shift = activation.bend(h)
             slope = slope * step
             x = y.flatten(0, 1)
             if shift is not None:
@@ -116,21 +128,31 @@ def propagate(
     networks: Networks, x: Float[Tensor, "features rows"]
 ) -> tuple[Float[Tensor, "features rows"], Float[Tensor, " rows"]]:
     """Return the outputs of a stack of networks, and its log-determinants."""
-    weights, gates, _ = networks.numbers
-    contexts = networks.modulations()
+    weights, contexts = networks.numbers.weights, networks.modulations()
     log_det = x.new_zeros(())
     for index, network in enumerate(weights.networks(networks.blocks)):
         if index and networks.orders is not None:
             x = reorder(x, networks.orders[index - 1])
         y, log_slope = propagate_network(network, networks.activation, x, contexts[index])
-        if networks.residuals[index] == "gated":
-            assert gates is not None
-            gate = gates[index]
-            x = gate.sigmoid() * y + (-gate).sigmoid() * x
-            log_slope = F.softplus(log_slope + gate) - F.softplus(gate)
-        elif networks.residuals[index] == "normal":
-            x, log_slope = x + y, F.softplus(log_slope)
-        else:
-            x = y
+        x, log_slope = add_residual(networks, index, x, y, log_slope)
         log_det = log_det + log_slope.sum(0)
     return x, log_det
+
+
+def add_residual(
+    networks: Networks,
+    index: int,
+    x: Float[Tensor, "features rows"],
+    y: Float[Tensor, "features rows"],
+    log_slope: Float[Tensor, "features rows"],
+) -> Outputs:
+    """Return the outputs and log-slopes of a network, its residual included."""
+    gates = networks.numbers.gates
+    if networks.residuals[index] == "gated":
+        assert gates is not None
+        gate = gates[index]
+        y = gate.sigmoid() * y + (-gate).sigmoid() * x
+        return y, F.softplus(log_slope + gate) - F.softplus(gate)
+    if networks.residuals[index] == "normal":
+        return x + y, F.softplus(log_slope)
+    return y, log_slope

@@ -1,18 +1,14 @@
 """The application: its commands, and how they end."""
 
-from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
-from bnaf import __version__
 from bnaf.cli import options
+from bnaf.cli.groups import LazyGroup
 from bnaf.cli.machine import share_cores
 from bnaf.cli.messages import plain_errors, plain_warnings
 
-COMMANDS = ["fit", "score", "sample", "report", "plot", "info", "compare", "data", "reproduce"]
-"""Each is a function of the module of its name, beside its ``EXAMPLES``."""
 EXAMPLES = """Examples:
 
 bnaf fit sales.csv --out sales.safetensors
@@ -27,11 +23,17 @@ Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 70 a fault of bnaf, 130 
 """
 
 
-class Commands(TyperGroup):
-    """Group whose commands end with a line and an exit code, not with a traceback."""
+class Commands(LazyGroup):
+    """Commands that end with a line and an exit code, not with a traceback."""
+
+    package = "bnaf.cli"
+    names = ("fit", "score", "sample", "report", "plot", "info", "compare", "data", "reproduce")
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Take ``--debug`` wherever it stands, and ``--dequantise`` without names."""
+        for flag in self.get_params(ctx):  # help, completion: Typer loads pydantic to check None
+            if getattr(flag, "is_flag", False) and flag.default is None:
+                flag.default = False
         args = options.name_ties(args)
         if "--debug" in args:
             args = ["--debug", *(word for word in args if word != "--debug")]
@@ -51,13 +53,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for name in COMMANDS:
-    module = import_module(f"bnaf.cli.{name}")
-    app.command(epilog=module.EXAMPLES)(getattr(module, name))
 
 
 def _show_version(wanted: bool) -> bool:
     if wanted:
+        from bnaf import __version__
+
         print(f"bnaf {__version__}")
         raise typer.Exit
     return wanted

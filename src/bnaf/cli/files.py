@@ -3,7 +3,7 @@
 import math
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
@@ -12,14 +12,18 @@ from typing import Any
 import typer
 
 from bnaf._files import check_place
+from bnaf.cli import options
 from bnaf.cli.messages import say
 from bnaf.errors import StorageError
 from bnaf.flows.flow import Flow
+from bnaf.model._frames import KINDRED
 from bnaf.model.files import load, save
 from bnaf.model.model import Model
 from bnaf.tables.formats import written_format
+from bnaf.tables.frames import Frame, read_frame
 from bnaf.tables.reading import read_table
 from bnaf.tables.table import Table
+from bnaf.tables.ties import nothing_varies
 from bnaf.training import is_of_run
 
 
@@ -90,7 +94,7 @@ def read_rows(
     reading: dict[str, Any],
     *,
     drop_missing: bool = False,
-    dequantise: bool | Sequence[str] = False,
+    dequantise: bool | Sequence[str] | Mapping[str, float] = False,
 ) -> Table:
     """Return the columns of a model from a table, given ones included.
 
@@ -103,26 +107,78 @@ def read_rows(
         drop_missing: Whether to leave out rows with a missing or infinite value.
         dequantise: Whether to spread values that repeat, or of which columns.
     """
-    settings = model.record.get("settings")
-    seed = settings.get("seed") if isinstance(settings, dict) else None
-    return read_table(
-        path,
-        columns=[*model.columns, *model.given_columns],
-        drop_missing=drop_missing,
-        dequantise=dequantise,
-        given=model.given_columns,
-        seed=seed if isinstance(seed, int) else 0,
-        warn=False,
-        **reading,
-    )
+    how, known = dict(reading), model.record.get("grid")
+    if not dequantise and isinstance(known, dict):
+        dequantise = {str(name): float(step) for name, step in known.items()}
+    if dequantise:
+        settings = model.record.get("settings")
+        seed = settings.get("seed") if isinstance(settings, dict) else None
+        how |= {"dequantise": dequantise, "seed": seed if isinstance(seed, int) else 0}
+    return model.read(path, drop_missing=drop_missing, **how)
 
 
-def read_share(value: str | None, reading: dict[str, Any]) -> Table | float | None:
+def reads_kinds(flow: str | None) -> bool:
+    """Return whether a flow takes columns of every kind."""
+    return flow is None or flow in KINDRED
+
+
+def read_any(
+    path: Path,
+    reading: dict[str, Any],
+    columns: Sequence[str] | None,
+    drop_missing: bool,
+    drop_constant: bool,
+) -> Frame:
+    """Return a table with columns of every kind, and say what of it is left out."""
+    frame = read_frame(path, columns=columns, **reading)
+    if frame.index is not None:
+        say("the first column, which numbers the rows, is left out.")
+    if drop_missing:
+        frame = frame.take(frame.complete)
+    if drop_constant:
+        kept = [column.name for column in frame.columns if not column.constant]
+        if not kept:
+            raise nothing_varies(list(frame.names), len(frame))
+        frame = frame.select(kept)
+    return frame
+
+
+def show_kinds(
+    path: Path,
+    reading: dict[str, Any],
+    columns: Sequence[str] | None,
+    given: Sequence[str] | None,
+    meanings: dict[str, Any],
+    *,
+    as_json: bool,
+) -> None:
+    """Print how the columns of a table are read."""
+    from bnaf.cli.screen import show_json, show_lines, show_table
+    from bnaf.columns.schema import Schema
+
+    names = [*(options.split_names(columns) or []), *(options.split_names(given) or [])]
+    frame = read_any(path, reading, names or None, False, False)
+    told = Schema.fit(frame, **meanings).describe()
+    rows = [[name, told[name], int(frame[name].empty.sum())] for name in frame.names]
+    if as_json:
+        keys = ("name", "read_as", "empty")
+        show_json(
+            {"rows": len(frame), "columns": [dict(zip(keys, row, strict=True)) for row in rows]}
+        )
+        return
+    show_table(["column", "read as"], [row[:2] for row in rows])
+    show_lines(f"{len(frame):,} rows, {len(rows)} columns")
+
+
+def read_share(
+    value: str | None, reading: dict[str, Any], *, frames: bool = False
+) -> Table | Frame | float | None:
     """Return the rows of a file, or the share of the rows that a number stands for.
 
     Args:
         value: What was given.
         reading: Arguments of :func:`bnaf.read_table`.
+        frames: Whether rows may be of every kind.
     """
     if value is None:
         return None
@@ -130,7 +186,13 @@ def read_share(value: str | None, reading: dict[str, Any]) -> Table | float | No
         share = float(value)
     except ValueError:
         share = math.nan
-    return share if math.isfinite(share) else read_table(value, **reading, warn=False)
+    if math.isfinite(share):
+        return share
+    if not frames:
+        return read_table(value, **reading, warn=False)
+    own = ("drop_missing", "dequantise", "given", "seed")
+    frame = read_frame(value, **{name: how for name, how in reading.items() if name not in own})
+    return frame.take(frame.complete) if reading["drop_missing"] else frame
 
 
 def check_new(path: Path | None, *, force: bool) -> None:

@@ -23,6 +23,10 @@ bnaf fit sales.csv --columns price,amount --given weekday --seconds 60 --out sal
 
 bnaf fit sales.csv --test 0.2 --out sales.safetensors   (rows for bnaf report to judge by)
 
+bnaf fit sales.csv --dry-run   (how every column is read)
+
+bnaf fit sales.csv --as zip=category --bounds price=0: --out sales.safetensors
+
 bnaf fit big.parquet --stream --checkpoint run.ckpt --out big.safetensors   (again to resume)
 
 zcat rows.csv.gz | bnaf fit - --out - | bnaf sample - -n 100
@@ -33,13 +37,33 @@ zcat rows.csv.gz | bnaf fit - --out - | bnaf sample - -n 100
 def fit(
     table: options.TableFile,
     out: Annotated[
-        Path, Option("--out", "-o", help="Model file to write; - for standard output.")
-    ],
+        Path | None, Option("--out", "-o", help="Model file to write; - for standard output.")
+    ] = None,
     columns: options.Columns = None,
     given: Annotated[
         list[str] | None,
         Option("--given", "-g", metavar="NAMES", help="Columns to condition on, as a,b."),
     ] = None,
+    kinds: Annotated[
+        list[str] | None,
+        Option(
+            "--as",
+            metavar="COLUMN=KIND",
+            help="What a column is, where it is read wrongly: category, whole, grid, number, date "
+            "or text, which is left out; once for each.",
+        ),
+    ] = None,
+    bounds: Annotated[
+        list[str] | None,
+        Option(
+            metavar="COLUMN=LOW:HIGH",
+            help="Least and largest value of a column, either of which may be left open, as "
+            "price=0:; once for each.",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, Option("--dry-run", help="Show how columns are read, and fit nothing.")
+    ] = False,
     valid: Annotated[
         str | None, Option(help="Validation rows: a file, or a share of the rows; 0 for none.")
     ] = None,
@@ -82,23 +106,37 @@ def fit(
 ) -> None:
     """Fit a density to the rows of a table, and keep it as a model file.
 
-    The same command with the same --checkpoint goes on with a run that was cut short.
+    Columns may be text, whole or rounded numbers, dates or numbers, and cells may be empty. The
+    same command with the same --checkpoint goes on with a run that was cut short.
     """
     from bnaf.cli.files import (
         check_new,
         check_output,
         check_streams,
         continues,
+        read_any,
         read_share,
+        reads_kinds,
         save_model,
+        show_kinds,
     )
     from bnaf.model.description import describe
     from bnaf.model.model import Model
+    from bnaf.tables.frames import Frame
     from bnaf.tables.opening import is_large, open_stream
     from bnaf.tables.reading import read_table
     from bnaf.training import TrainingSettings
 
+    meanings: dict[str, Any] = {
+        "kinds": options.read_kinds(kinds),
+        "bounds": options.read_bounds(bounds),
+    }
     check_streams(table, valid)
+    if dry_run:
+        show_kinds(table, reading, columns, given, meanings, as_json=as_json)
+        return
+    if out is None:
+        raise typer.BadParameter("--out is needed, or --dry-run; name the file to write.")
     check_output(out, as_json=as_json)
     force = force or continues(out, checkpoint)
     check_new(out, force=force)
@@ -118,16 +156,22 @@ def fit(
         "given": conditions,
         "seed": settings.seed,
     }
-    rows: Table | ParquetStream
+    rows: Table | ParquetStream | Frame
     if stream or (stream is None and is_large(table, how["columns"])):
         rows = open_stream(table, drop_constant=drop_constant, **options.streaming(how))
-    else:
+    elif dequantise or not reads_kinds(flow):
         rows = read_table(table, **how, drop_constant=drop_constant)
+    else:
+        rows = read_any(table, reading, how["columns"], drop_missing, drop_constant)
+    if not isinstance(rows, Frame):
+        how |= {"dequantise": rows.grid}
     try:
         model = Model.fit(
             rows,
             given=conditions,
-            valid=read_share(valid, how | {"dequantise": rows.grid}),
+            valid=read_share(valid, how, frames=isinstance(rows, Frame)),
+            announce=None if quiet else say,
+            **{name: value for name, value in meanings.items() if value},
             test=test,
             settings=settings,
             checkpoint=checkpoint,
@@ -144,6 +188,8 @@ def fit(
         raise
     if not _is_first_process():
         return
+    if not isinstance(rows, Frame) and rows.grid:
+        model.record["grid"] = dict(rows.grid)
     save_model(model, out, force=force)
     split = model.record["split"]
     seen = split["rows"] - split["test"]

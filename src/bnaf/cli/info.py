@@ -11,6 +11,7 @@ bnaf info sales.safetensors
 
 bnaf info sales.safetensors --json
 """
+COLUMN_KEYS = ("name", "type", "mean", "deviation", "read_as")
 
 
 def info(model: options.ModelFile, as_json: options.Json = False) -> None:
@@ -31,8 +32,9 @@ def info(model: options.ModelFile, as_json: options.Json = False) -> None:
     )
     if "columns" in facts:
         given = [column | {"type": "given"} for column in facts["given_columns"]]
-        keys = ("name", "type", "mean", "deviation")
-        show_table(keys, [[column[key] for key in keys] for column in [*facts["columns"], *given]])
+        keys = [key for key in COLUMN_KEYS if any(key in column for column in facts["columns"])]
+        columns = [*facts["columns"], *given]
+        show_table(keys, [[column[key] for key in keys] for column in columns])
 
 
 def _training(training: dict[str, Any]) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import typer
 
 from bnaf._text import printable
-from bnaf.errors import Argument, BnafError, RedrawWarning, TableWarning, Told
+from bnaf.errors import Argument, BnafError, FewDrawsWarning, RedrawWarning, TableWarning, Told
 
 FAILED, USAGE, FAULT, INTERRUPTED = 1, 2, 70, 130
 
@@ -76,7 +76,7 @@ def plain_warnings() -> Iterator[None]:
         say(f"warning: {tell(message) if isinstance(message, Told) else message}")
 
     with warnings.catch_warnings():
-        for kind in (TableWarning, RedrawWarning):
+        for kind in (TableWarning, RedrawWarning, FewDrawsWarning):
             warnings.simplefilter("always", kind)
         warnings.showwarning = show
         yield

@@ -154,6 +154,54 @@ def noisy(names: Sequence[str] | None) -> bool | list[str]:
     return wanted == [TIES] or (wanted or False)
 
 
+def read_pairs(option: str, words: Sequence[str] | None) -> dict[str, str]:
+    """Return what was told of columns as column=value, by column; values hold no equals sign.
+
+    Raises:
+        BadParameter: If one is no such pair.
+    """
+    pairs = [word.rpartition("=") for word in words or ()]
+    for word, (name, _, value) in zip(words or (), pairs, strict=True):
+        if not name or not value:
+            raise BadParameter(f"{option} expects column=value, got {word!r}.")
+    return {name: value for name, _, value in pairs}
+
+
+def read_kinds(words: Sequence[str] | None) -> dict[str, str]:
+    """Return kinds of columns by name.
+
+    Example:
+        >>> read_kinds(["zip=category"])
+        {'zip': 'category'}
+    """
+    return read_pairs("--as", words)
+
+
+def read_bounds(words: Sequence[str] | None) -> dict[str, tuple[float | None, float | None]]:
+    """Return bounds of columns by name, ``None`` where one is left open.
+
+    Raises:
+        BadParameter: If they are no two numbers.
+
+    Example:
+        >>> read_bounds(["price=0:"])
+        {'price': (0.0, None)}
+    """
+    found: dict[str, tuple[float | None, float | None]] = {}
+    for name, text in read_pairs("--bounds", words).items():
+        low, colon, high = text.partition(":")
+        try:
+            ends = [float(end) if end.strip() else None for end in (low, high)]
+        except ValueError:
+            colon = ""
+        if not colon:
+            raise BadParameter(
+                f"--bounds expects column=low:high with numbers, either left open, got {text!r}."
+            )
+        found[name] = (ends[0], ends[1])
+    return found
+
+
 def count_devices(devices: str | None) -> int | str | None:
     """Return a number of devices as one.
 

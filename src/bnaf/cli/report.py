@@ -103,7 +103,8 @@ def _summary(found: "Assessment") -> list[str]:
     for entry in found.standings:
         gain = ""
         if entry.gain is not None:
-            gain = f", {number(entry.gain[0])} ± {number(entry.gain[1]) or '?'} above a Gaussian"
+            error = number(entry.gain[1]) or "?"
+            gain = f", {number(entry.gain[0])} ± {error} above {found.baseline}"
         lines.append(
             f"{entry.part} rows: {number(entry.model[0])} ± {number(entry.model[1]) or '?'} nats "
             f"per row{gain} ({entry.rows:,} rows)"

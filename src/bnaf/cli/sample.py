@@ -10,7 +10,7 @@ from typer import Option
 from bnaf.cli import options
 
 if TYPE_CHECKING:
-    from bnaf.tables.table import Table
+    from bnaf.model.model import Model
 
 EXAMPLES = """Examples:
 
@@ -34,10 +34,13 @@ def sample(
             "--given",
             "-g",
             metavar="COLUMN=VALUE",
-            help="Value of a given column; once for each.",
+            help="Value of a given column, or of any one of several kinds; once for each.",
         ),
     ] = None,
     seed: options.Seed = None,
+    complete: Annotated[
+        bool, Option("--complete", help="Draw rows without empty cells only.")
+    ] = False,
     redraw: Annotated[
         bool, Option("--redraw", help="Draw again where a flow that is not onto reaches nothing.")
     ] = False,
@@ -55,32 +58,24 @@ def sample(
     density = load_model(model)
     drawn = density.sample_table(
         count,
-        given=read_conditions(given or [], density.given_columns),
+        given=read_conditions(given or [], conditions_of(density)),
+        complete=complete,
         **options.chosen(seed=seed, outside="redraw" if redraw else None),
     )
     write_table(drawn, out, overwrite=force, format=format)
 
 
-def read_conditions(pairs: Sequence[str], columns: Sequence[str]) -> "Table | None":
-    """Return one row of given columns from column=value pairs."""
-    import torch
+def conditions_of(model: "Model") -> Sequence[str]:
+    """Return the columns that may be given: all of every kind, where none has to be."""
+    return model.given_columns or (() if model.encoding.noisy else model.columns)
 
-    from bnaf.tables.table import Table
 
-    values = {}
-    for pair in pairs:
-        name, equals, value = pair.rpartition("=")
-        try:
-            values[name] = float(value)
-        except ValueError:
-            equals = ""
-        if not equals:
-            raise typer.BadParameter(f"--given expects column=value with a number, got {pair!r}.")
+def read_conditions(pairs: Sequence[str], columns: Sequence[str]) -> dict[str, str] | None:
+    """Return one row of given columns, as it was written, from column=value pairs."""
+    values = options.read_pairs("--given", pairs)
     unknown = [name for name in values if name not in columns]
     if unknown and columns:
         raise typer.BadParameter(
-            f"--given names {unknown[0]!r}; the model is given {', '.join(columns)}."
+            f"--given names {unknown[0]!r}; the model can be given {', '.join(columns)}."
         )
-    if not values:
-        return None
-    return Table(torch.tensor([list(values.values())], dtype=torch.float64), tuple(values))
+    return values or None

@@ -9,7 +9,10 @@ from bnaf._text import number
 from bnaf.cli import options
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from bnaf.evaluation.scores import Scores
+    from bnaf.model.model import Model
     from bnaf.tables.table import Table
 
 EXAMPLES = """Examples:
@@ -17,6 +20,8 @@ EXAMPLES = """Examples:
 bnaf score sales.safetensors new.csv
 
 bnaf score sales.safetensors new.csv --least 10 --out scores.csv
+
+bnaf score sales.safetensors new.csv --cells --least 5   (which cell makes a row unlikely)
 
 cat new.csv | bnaf score sales.safetensors - --json
 """
@@ -33,6 +38,10 @@ def score(
     least: Annotated[
         int | None, Option(min=1, help="How many of the least likely rows to show.")
     ] = None,
+    cells: Annotated[
+        bool,
+        Option("--cells", help="Give the share of each cell: log p(cell | the cells before it)."),
+    ] = False,
     drop_missing: options.DropMissing = False,
     force: options.Force = False,
     as_json: options.Json = False,
@@ -41,7 +50,8 @@ def score(
 ) -> None:
     """Print the mean log-density of the rows of a table, in nats and in its units.
 
-    Rows count from 1, after those that are left out.
+    What is discrete has a mass, what is continuous a density; empty cells are integrated out.
+    Rows count from 1, as they stand in the file.
     """
     from bnaf.cli.files import (
         check_new_table,
@@ -51,7 +61,7 @@ def score(
         read_rows,
     )
     from bnaf.cli.screen import show_json, show_lines, show_table
-    from bnaf.evaluation.scores import COLUMN, score_table
+    from bnaf.evaluation.scores import COLUMN, Scores, score_table
     from bnaf.tables.writing import write_table
 
     check_streams(model, table)
@@ -59,10 +69,12 @@ def score(
     check_new_table(out, force=force)
     density = load_model(model)
     rows = read_rows(density, table, reading, drop_missing=drop_missing)
-    scores = score_table(density, rows)
+    shares = density.log_shares(rows) if cells else None
+    scores = score_table(density, rows) if shares is None else Scores(shares.sum(1))
     if out is not None:
-        write_table(scores.as_table(), out, overwrite=force)
-    found = _least(scores, rows, least) if least else []
+        numbers = rows.numbers if drop_missing else None
+        write_table(scores.as_table(numbers, shares, density.columns), out, overwrite=force)
+    found = _least(density, scores, rows, least, shares) if least else []
     if as_json:
         show_json(
             {"rows": len(scores), "mean": scores.mean, "standard_error": scores.standard_error}
@@ -75,22 +87,35 @@ def score(
         beside=out,
     )
     if found:
-        rows_shown = [[row["row"], row[COLUMN], *row["values"].values()] for row in found]
-        show_table(["row", COLUMN, *rows.columns], rows_shown, beside=out)
+        why = ["least likely cell"] if cells else []
+        shown = [
+            [row["row"], row[COLUMN], *([row["least"]] if cells else []), *row["values"].values()]
+            for row in found
+        ]
+        show_table(["row", COLUMN, *why, *rows.columns], shown, beside=out)
 
 
-def _least(scores: "Scores", rows: "Table", count: int) -> list[dict[str, Any]]:
+def _least(
+    model: "Model", scores: "Scores", rows: "Table", count: int, shares: "Tensor | None"
+) -> list[dict[str, Any]]:
     """Return the least likely rows: number, score, and by name the values of the columns."""
     from bnaf.evaluation.scores import COLUMN
 
     indices = scores.least_likely(count)
-    values = zip(
-        indices.tolist(),
-        scores.log_densities[indices].tolist(),
-        rows.take(indices).rows.tolist(),
-        strict=True,
-    )
-    return [
-        {"row": index + 1, COLUMN: score, "values": dict(zip(rows.columns, row, strict=True))}
-        for index, score, row in values
+    chosen = rows.take(indices)
+    assert chosen.numbers is not None
+    values = model.encoding.values(chosen.rows)
+    found: list[dict[str, Any]] = [
+        {
+            "row": int(chosen.numbers[place]) + 1,
+            COLUMN: float(scores.log_densities[index]),
+            "values": dict(zip(rows.columns, values[place], strict=True)),
+        }
+        for place, index in enumerate(indices.tolist())
     ]
+    if shares is not None:
+        for row, own in zip(found, shares[indices].tolist(), strict=True):
+            row["cells"] = dict(zip(model.columns, own, strict=True))
+            name = min(row["cells"], key=row["cells"].__getitem__)
+            row["least"] = f"{name} ({number(row['cells'][name])})"
+    return found

@@ -9,13 +9,15 @@ import numpy as np
 import torch
 from jaxtyping import Float64
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
 from bnaf.errors import SettingsError
+from bnaf.estimators._frames import WeighedFrame, array_kinds, mixed_frame, named_frame
 from bnaf.flows.flow import Flow
 from bnaf.model.model import Model
+from bnaf.tables.frames import Frame
 from bnaf.tables.table import Table
 from bnaf.tables.ties import constant_columns, tied_columns, warn_of_columns
 from bnaf.training import TrainingSettings
@@ -117,6 +119,45 @@ def fit_model(
     )
 
 
+def fit_frame(
+    estimator: Configured,
+    frame: Frame,
+    sample_weight: Any,
+    *,
+    columns: Sequence[str] | None = None,
+    given: Sequence[str] = (),
+    kinds: Mapping[str, str] | None = None,
+) -> tuple[Model, WeighedFrame]:
+    """Fit a flow to rows of every kind by the settings of an estimator.
+
+    Args:
+        estimator: Whose settings.
+        frame: The rows.
+        sample_weight: How much each counts.
+        columns: Names of the columns to model; all that are not given by default.
+        given: Names of those to condition on.
+        kinds: What some columns mean, by name.
+    """
+    indices = np.empty((len(frame), 1))
+    weights = _check_sample_weight(
+        sample_weight, indices, dtype=np.float64, ensure_non_negative=True
+    )
+    if not weights.any():
+        raise SettingsError("sample_weight must have an entry above zero, got none.")
+    model = Model.fit(
+        frame.take(weights > 0),
+        columns=columns,
+        given=given,
+        weights=None if sample_weight is None else weights[weights > 0],
+        kinds=kinds,
+        flow=estimator.flow,
+        flow_settings=estimator.settings,
+        settings=training_settings(estimator.training, estimator.random_state),
+        progress=False,
+    )
+    return model, WeighedFrame(frame, weights)
+
+
 class SettingsByName(BaseEstimator):
     """Estimator whose dicts of settings are reached by name, as ``settings__width``."""
 
@@ -151,22 +192,52 @@ class RowEstimator(SettingsByName):
 
     model_: Model
 
-    def _learn(self, X: Any, sample_weight: Any) -> DistinctRows:
-        """Fit the density of the rows of X, and return those that differ."""
+    def __sklearn_tags__(self) -> Tags:
+        return mixed_tags(super().__sklearn_tags__())
+
+    def _learn(
+        self,
+        X: Any,
+        sample_weight: Any,
+        choose: Callable[[DistinctRows], DistinctRows] = lambda distinct: distinct,
+    ) -> DistinctRows | WeighedFrame:
+        """Fit the density of the rows of X that are chosen, and return all that differ."""
+        frame = mixed_frame(X)
+        if frame is not None:
+            validate_data(self, X, skip_check_array=True)
+            self.model_, weighed = fit_frame(
+                self, frame, sample_weight, kinds=array_kinds(X, frame)
+            )
+            return weighed
         X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
         distinct = merge_rows(X, sample_weight)
         warn_of_rows(X, column_names(self), sample_weight)
-        self.model_ = fit_model(self, distinct, column_names(self))
+        self.model_ = fit_model(self, choose(distinct), column_names(self))
         return distinct
 
     def score_samples(self, X: Any) -> np.ndarray:
         """Return log p(x) of each row, in nats and in the units of the data given to ``fit``."""
         check_is_fitted(self)
+        if not self.model_.encoding.noisy:
+            validate_data(self, X, skip_check_array=True, reset=False)
+            return log_prob(self.model_, named_frame(X, column_names(self)))
         return log_prob(self.model_, validate_data(self, X, dtype=np.float64, reset=False))
 
 
-def log_prob(model: Model, rows: np.ndarray, given: np.ndarray | None = None) -> np.ndarray:
+def mixed_tags(tags: Tags) -> Tags:
+    """Return tags of an estimator that takes text, categories and empty cells."""
+    tags.input_tags.allow_nan = True
+    tags.input_tags.string = True
+    tags.input_tags.categorical = True
+    return tags
+
+
+def log_prob(
+    model: Model, rows: np.ndarray | Frame, given: np.ndarray | None = None
+) -> np.ndarray:
     """Return the log-density of rows, in nats."""
+    if isinstance(rows, Frame):
+        return model.log_prob(rows).numpy()
     context = None if given is None else torch.from_numpy(np.array(given))
     return model.log_prob(torch.from_numpy(np.array(rows)), context).numpy()
 
@@ -221,7 +292,7 @@ def spread_base(draws: int, features: int) -> Float64[Tensor, "draws features"]:
 
 def summarise(
     model: Model,
-    given: Float64[np.ndarray, "rows columns"],
+    given: Float64[np.ndarray, "rows columns"] | Frame,
     base: Float64[Tensor, "points features"],
     reduce: Callable[[np.ndarray], np.ndarray],
     flow: Flow | None = None,
@@ -240,12 +311,13 @@ def summarise(
     """
     z = base.unsqueeze(1)  # (points, 1, features)
     flow = copy.deepcopy(flow or model.flow).to(torch.float64).eval()
-    context = model.given_standardisation.apply(torch.from_numpy(np.array(given)))
+    source = given if isinstance(given, Frame) else torch.from_numpy(np.array(given))
+    context = model.encoding.contexts(model.encoding.codes(source, "given"))
     parts = []
     with torch.no_grad():
         for part in context.split(max(1, CHUNK_POINTS // len(base))):
-            rows = flow(part).at_normal_scores(z.expand(-1, len(part), -1))
-            parts.append(reduce(model.standardisation.invert(rows, part).numpy()))
+            noise = z.expand(-1, len(part), -1)
+            parts.append(reduce(model.encoding.from_noise(flow(part), noise, part).numpy()))
     return np.concatenate(parts)
 
 

@@ -17,14 +17,26 @@ from bnaf.estimators._fitting import (
     SettingsByName,
     column_names,
     draw_seed,
+    fit_frame,
     fit_model,
     log_prob,
     merge_rows,
+    mixed_tags,
     spread_base,
     summarise,
     warn_of_rows,
 )
+from bnaf.estimators._frames import (
+    array_kinds,
+    is_categorical,
+    join_frames,
+    mixed_frame,
+    named_frame,
+    target_frame,
+)
 from bnaf.laws.normal import normal_cdf
+from bnaf.model.kinds import KindEncoding
+from bnaf.tables.frames import Frame
 
 REACH, NODES = 8.0, 401  # of the trapezoidal rule over the base, exact for what is smooth
 
@@ -39,6 +51,10 @@ class ConditionalFlowDensity(RegressorMixin, SettingsByName):
     other regressors, ``score`` is the mean log-density in nats, not a share of the variance.
     Up to 10,000 rows of one column are fitted by several flows, as ``members`` says; of others a
     tenth is set aside by the seed, to tell when to stop.
+
+    X may be a frame with columns of text, categories, dates and whole numbers, and cells may be
+    empty. Where y is text, a category, or true and false, ``predict`` returns its most probable
+    level, and ``predict_proba`` the probability of each.
 
     Args:
         flow: Name of a flow in :mod:`bnaf.flows.registry`.
@@ -57,6 +73,7 @@ class ConditionalFlowDensity(RegressorMixin, SettingsByName):
         n_features_in_ (int): Number of columns of X.
         feature_names_in_ (ndarray): Their names, where ``fit`` saw some.
         n_outputs_ (int): Number of columns of y.
+        classes_ (ndarray): Levels of y, where it is a category.
 
     Example:
         >>> X = np.random.default_rng(0).normal(size=(50, 2))
@@ -83,7 +100,7 @@ class ConditionalFlowDensity(RegressorMixin, SettingsByName):
         self.random_state = random_state
 
     def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
+        tags = mixed_tags(super().__sklearn_tags__())
         tags.target_tags.multi_output = True
         tags.regressor_tags.poor_score = True  # nats, which have no threshold as R² has
         return tags
@@ -96,8 +113,11 @@ class ConditionalFlowDensity(RegressorMixin, SettingsByName):
             y: What to model: one number per row, or several columns.
             sample_weight: How much each row counts.
         """
-        given, targets = self._validate(X, y, ensure_min_samples=2)
         whole("draws", self.draws)
+        frame = mixed_frame(X)
+        if frame is not None or is_categorical(y):
+            return self._fit_frame(X, frame, y, sample_weight)
+        given, targets = self._validate(X, y, ensure_min_samples=2)
         self._flat = targets.ndim == 1
         targets = targets.reshape(len(targets), -1)
         self.n_outputs_ = targets.shape[1]
@@ -111,6 +131,9 @@ class ConditionalFlowDensity(RegressorMixin, SettingsByName):
     def log_prob(self, X: Any, y: Any) -> np.ndarray:
         """Return log p(y | x) of each row, in nats and in the units of y."""
         check_is_fitted(self)
+        if not self.model_.encoding.noisy:
+            frame = join_frames(target_frame(y, self.model_.columns), self._frame(X))
+            return self.model_.log_prob(frame).numpy()
         given, targets = self._validate(X, y, reset=False)
         targets = targets.reshape(len(targets), -1)
         if targets.shape[1] != self.n_outputs_:
@@ -134,13 +157,41 @@ class ConditionalFlowDensity(RegressorMixin, SettingsByName):
         Returns:
             Shape (rows, n), with the columns of y behind where ``fit`` saw such.
         """
-        given = torch.from_numpy(np.array(self._given(X)))
-        rows = self.model_.sample(whole("n", n), given, seed=draw_seed(random_state))
-        return self._like_y(rows.transpose(0, 1).numpy())
+        given = self._given(X)
+        known = given if isinstance(given, Frame) else torch.from_numpy(np.array(given))
+        rows = self.model_.sample(whole("n", n), known, seed=draw_seed(random_state))
+        drawn = self._like_y(rows.transpose(0, 1).numpy())
+        return self._levels()[drawn.astype(int)] if hasattr(self, "classes_") else drawn
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return the conditional mean of y for each row of X, in the shape of y."""
+        """Return the conditional mean of y for each row of X, or its most probable level."""
+        if hasattr(self, "classes_"):
+            found: np.ndarray = self.classes_[self.predict_proba(X).argmax(1)]
+            return found
         return self._moments(X)[0]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the probability of each of ``classes_`` for each row of X.
+
+        Raises:
+            SettingsError: If y is no category.
+        """
+        check_is_fitted(self)
+        if not hasattr(self, "classes_"):
+            raise SettingsError(
+                "predict_proba is of a category, got numbers as y; ask for the cdf, or fit y as "
+                "text."
+            )
+        given = self._frame(X)
+        context = self.model_.encoding.codes(given, "given")
+        levels = np.searchsorted(self.classes_, self._levels())
+        scores = np.empty((len(given), len(self.classes_)))
+        for code, place in enumerate(levels):
+            rows = torch.full((len(given), 1), float(code), dtype=torch.float64)
+            scores[:, place] = self.model_.log_prob(rows, context).numpy()
+        shares = np.exp(scores - scores.max(1, keepdims=True))
+        probabilities: np.ndarray = shares / shares.sum(1, keepdims=True)
+        return probabilities
 
     def predict_std(self, X: Any) -> np.ndarray:
         """Return the conditional deviation of y for each row of X, in the shape of y."""
@@ -153,11 +204,20 @@ class ConditionalFlowDensity(RegressorMixin, SettingsByName):
             SettingsError: If y has several columns.
         """
         self._expect_one("cdf")
+        if not self.model_.encoding.noisy:
+            return self._cdf_of_cells(X, y)
         given, targets = self._validate(X, y, reset=False)
         rows = torch.from_numpy(targets.reshape(-1, 1))
         z = self.model_.base_noise(rows, torch.from_numpy(np.array(given)))
         probability: np.ndarray = normal_cdf(z.squeeze(-1)).numpy()
         return probability
+
+    def _cdf_of_cells(self, X: Any, y: Any) -> np.ndarray:
+        """Return the probability of at most the upper end of each cell."""
+        encoding = self.model_.encoding
+        assert isinstance(encoding, KindEncoding)
+        frame = join_frames(target_frame(y, self.model_.columns), self._frame(X))
+        return encoding.cdf(self.model_.flow, frame).numpy()
 
     def crps(self, X: Any, y: Any) -> np.ndarray:
         """Return the continuous ranked probability score of each row of one column.
@@ -166,7 +226,9 @@ class ConditionalFlowDensity(RegressorMixin, SettingsByName):
             SettingsError: If y has several columns.
         """
         self._expect_one("crps")
-        given, targets = self._validate(X, y, reset=False)
+        given, targets = self._given(X), np.asarray(y, dtype=np.float64)
+        if not isinstance(given, Frame):
+            given, targets = self._validate(X, y, reset=False)
         z, weights = _nodes()
         levels = normal_cdf(z).numpy()
         values = summarise(self.model_, given, z, lambda points: points[..., 0].T)
@@ -221,14 +283,50 @@ class ConditionalFlowDensity(RegressorMixin, SettingsByName):
         base = spread_base(self.draws, self.n_outputs_)
         return self._like_y(summarise(self.model_, given, base, reduce))
 
+    def _fit_frame(
+        self, X: Any, frame: Frame | None, y: Any, sample_weight: Any
+    ) -> "ConditionalFlowDensity":
+        """Fit the density of y given rows of every kind."""
+        validate_data(self, X, skip_check_array=True)
+        names = column_names(self)
+        given = named_frame(X, names) if frame is None else frame
+        shape = np.shape(y)
+        self._flat, self.n_outputs_ = len(shape) == 1, shape[1] if len(shape) > 1 else 1
+        targets = _target_names(y, self.n_outputs_, names)
+        levels = is_categorical(y)
+        kinds = array_kinds(X, given) | (dict.fromkeys(targets, "category") if levels else {})
+        self.model_, _ = fit_frame(
+            self,
+            join_frames(target_frame(y, targets), given),
+            sample_weight,
+            columns=targets,
+            given=given.names,
+            kinds=kinds,
+        )
+        if levels and self.n_outputs_ == 1:
+            self.classes_ = np.sort(self._levels())
+        return self
+
+    def _levels(self) -> np.ndarray:
+        """Return the levels of y by their codes."""
+        assert isinstance(self.model_.encoding, KindEncoding)
+        return np.array(self.model_.encoding.schema.kinds[0].labels)
+
+    def _frame(self, X: Any) -> Frame:
+        """Return what to condition on as a frame with the columns of the fit."""
+        validate_data(self, X, skip_check_array=True, reset=False)
+        return named_frame(X, column_names(self))
+
     def _validate(self, X: Any, y: Any, **checks: Any) -> tuple[np.ndarray, np.ndarray]:
         X, y = validate_data(
             self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, **checks
         )
         return X, np.asarray(y, dtype=np.float64)
 
-    def _given(self, X: Any) -> np.ndarray:
+    def _given(self, X: Any) -> np.ndarray | Frame:
         check_is_fitted(self)
+        if not self.model_.encoding.noisy:
+            return self._frame(X)
         given: np.ndarray = validate_data(self, X, dtype=np.float64, reset=False)
         return given
 

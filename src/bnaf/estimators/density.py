@@ -14,9 +14,13 @@ class FlowDensity(DensityMixin, RowEstimator):
     """Density of rows, by a flow.
 
     Columns are standardised, and log-densities are in the units of the data given to ``fit``. A
-    row that occurs twice and one of weight two come to the same model. Values that repeat often,
-    as those of a column of counts do, have no density: spread them beforehand, as
-    :func:`bnaf.read_table` does with ``dequantise``.
+    row that occurs twice and one of weight two come to the same model. Values of an array that
+    repeat often, as those of a column of counts do, have no density: give a frame, whose columns
+    are read by what they hold, or spread them beforehand, as :func:`bnaf.read_table` does with
+    ``dequantise``.
+
+    Frames may have columns of text, categories, dates, whole or rounded numbers, and cells may be
+    empty, nan in an array: what is discrete then has a mass, and ``sample`` returns a frame.
 
     Args:
         flow: Name of a flow in :mod:`bnaf.flows.registry`.
@@ -73,12 +77,15 @@ class FlowDensity(DensityMixin, RowEstimator):
         """
         return float(np.average(self.score_samples(X), weights=sample_weight))
 
-    def sample(self, n: int = 1, random_state: Any = None) -> np.ndarray:
-        """Draw rows.
+    def sample(self, n: int = 1, random_state: Any = None) -> Any:
+        """Draw rows: an array, or a pandas frame where columns are of several kinds.
 
         Args:
             n: How many.
             random_state: Seed or ``RandomState``; ``None`` for other rows every time.
         """
         check_is_fitted(self)
-        return self.model_.sample(whole("n", n), seed=draw_seed(random_state)).numpy()
+        count, seed = whole("n", n), draw_seed(random_state)
+        if not self.model_.encoding.noisy:
+            return self.model_.sample_table(count, seed=seed).to_pandas()
+        return self.model_.sample(count, seed=seed).numpy()

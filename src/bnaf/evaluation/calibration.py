@@ -7,7 +7,11 @@ Under a continuous law, the share of its mass below a value drawn from it is uni
   its name whether the model has it too low, too high, too narrow or too wide;
 * of the row as a whole, :math:`\Phi(z_i)` of its base noise :math:`z = f(x)`, and the share of
   :math:`\chi^2` below :math:`\|z\|^2`. These are exact, without samples, and they feel relations
-  between columns, which the columns one by one do not; but an entry of z has no name.
+  between columns, which the columns one by one do not; but an entry of z has no name. Of columns
+  of several kinds it is the share of samples that are less likely than the row.
+
+Values of discrete columns tie with samples: their shares are drawn at random within the tie, the
+randomised probability integral transform.
 
 Each set of shares is held against the uniform law by the test of Kolmogorov and Smirnov, whose
 statistic is the largest gap between both distribution functions. P-values are adjusted for the
@@ -31,7 +35,7 @@ SMALL_GAP = 0.05
 MOST_ROWS = 20_000  # of a larger table, these are drawn at random
 DRAWS = 20_000  # samples that columns are compared with
 GIVEN_ROWS, GIVEN_DRAWS = 1_000, 99  # with given columns every row has samples of its own
-RADIUS = "distance"
+RADIUS, LIKELIHOOD = "distance", "log-density"
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,7 +178,7 @@ def check_calibration(
     columns = [
         _test(name, shares[:, index].numpy(), shared) for index, name in enumerate(model.columns)
     ]
-    adjusted = _adjust([*columns, *_whole_row(model.base_noise(table))])
+    adjusted = _adjust([*columns, *_whole_row(model, table, draws, seed)])
     return CalibrationCheck(
         len(table), tuple(adjusted[: len(columns)]), tuple(adjusted[len(columns) :])
     )
@@ -219,7 +223,9 @@ def _draw(model: Model, table: Table, draws: int, seed: int) -> np.ndarray:
 
 
 def _typed(table: Table) -> np.ndarray:
-    return np.stack([column.astype(np.float64) for column in typed_columns(table)], 1)
+    """Return values as they are written; empty cells, which are all alike, below all others."""
+    values = np.stack([column.astype(np.float64) for column in typed_columns(table)], 1)
+    return np.where(np.isnan(values), -np.inf, values)
 
 
 def _shares(values: np.ndarray, samples: np.ndarray, generator: np.random.Generator) -> np.ndarray:
@@ -234,7 +240,22 @@ def _shares(values: np.ndarray, samples: np.ndarray, generator: np.random.Genera
     return shares
 
 
-def _whole_row(z: Tensor) -> list[Calibration]:
+def _whole_row(model: Model, table: Table, draws: int, seed: int) -> list[Calibration]:
+    """Test the base noise or, of columns of several kinds, how likely whole rows are."""
+    if model.encoding.noisy:
+        return _noise_tests(model.base_noise(table))
+    generator = np.random.default_rng(seed)
+    scores = model.log_prob(table).numpy()
+    if not model.given_columns:
+        samples = model.log_prob(model.sample(draws, seed=seed)).unsqueeze(1)
+        return [_test(LIKELIHOOD, _shares(scores, samples.numpy(), generator), draws)]
+    given = table.select(model.given_columns)
+    drawn = model.sample(GIVEN_DRAWS, given, seed=seed)
+    samples = torch.stack([model.log_prob(part, given) for part in drawn])
+    return [_test(LIKELIHOOD, _shares(scores, samples.numpy(), generator))]
+
+
+def _noise_tests(z: Tensor) -> list[Calibration]:
     """Test the base noise: entry by entry, and its norm."""
     shares = torch.special.ndtr(z)
     half = torch.full((len(z),), z.shape[1] / 2, dtype=z.dtype)
@@ -268,6 +289,9 @@ def _plain(test: Calibration, columns: Sequence[Calibration]) -> str:
         return f"column {columns[0].name}"
     if test in columns:
         return f"column {test.name}"
+    if test.name == LIKELIHOOD:
+        side = "less" if test.values.mean() < 0.5 else "more"
+        return f"how likely whole rows are ({side} than the model's own)"
     if test.name == RADIUS:
         side = "further out" if test.values.mean() > 0.5 else "nearer the centre"
         return f"how far out whole rows lie ({side} than the model says)"

@@ -1,8 +1,10 @@
 """Log-densities of the rows of a table, and what is said of them."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Float64
 from torch import Tensor
 
@@ -10,7 +12,7 @@ from bnaf.errors import SettingsError
 from bnaf.model.model import Model
 from bnaf.tables.table import Table
 
-COLUMN = "log_density"
+ROW, COLUMN = "row", "log_density"
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,9 +51,30 @@ class Scores:
             raise SettingsError(f"count must be at least 1 row, got {count}.")
         return self.log_densities.argsort(stable=True)[:count]
 
-    def as_table(self) -> Table:
-        """Return the scores as a table of one column, ``log_density``."""
-        return Table(self.log_densities.unsqueeze(1), (COLUMN,))
+    def as_table(
+        self,
+        numbers: Tensor | None = None,
+        shares: Float64[Tensor, "rows columns"] | None = None,
+        columns: Sequence[str] = (),
+    ) -> Table:
+        """Return the scores as a table whose column is ``log_density``.
+
+        Args:
+            numbers: Numbers of the rows, from zero, for a column ``row`` in front that counts
+                from one.
+            shares: Shares of single cells, for columns behind.
+            columns: Names of these.
+        """
+        parts, names, types = [self.log_densities.unsqueeze(1)], [COLUMN], ["float64"]
+        if numbers is not None:
+            parts.insert(0, numbers.to(torch.float64).unsqueeze(1) + 1)
+            names, types = [ROW, *names], ["int64", *types]
+        if shares is not None:
+            parts.append(shares)
+            taken = {*names}
+            names += [f"{name} share" if name in taken else name for name in columns]
+            types += ["float64"] * len(columns)
+        return Table(torch.cat(parts, 1), tuple(names), tuple(types))
 
 
 def score_table(model: Model, table: Table) -> Scores:

@@ -15,7 +15,8 @@ from bnaf.block.layers import BlockNetworks
 from bnaf.block.published import read_published
 from bnaf.block.stack import BlockStack
 from bnaf.block.weights import Networks, Numbers
-from bnaf.flows.flow import Flow, Pull
+from bnaf.flows.flow import Pull
+from bnaf.flows.transformed import TransformFlow
 
 GATE_LIMIT = math.log(99)  # keeps both shares of a gated residual at or above 0.01
 START_GAIN = -1.0  # log-gains of a flow that starts smoothly
@@ -31,7 +32,7 @@ MOST_WEIGHTS = 2**25  # of a flow that is chosen for a table
 WEIGHT_PRECISION = 2.0  # of the prior of a raw weight, per feature
 
 
-class BNAF(Flow):
+class BNAF(TransformFlow):
     r"""Block neural autoregressive flow (De Cao, Aziz, Titov, 2019).
 
     A stack of increasing autoregressive networks with the features reordered in between. It
@@ -237,16 +238,21 @@ class BNAF(Flow):
         return flow
 
     @classmethod
-    def sizes_for(cls, features: int, *, small: bool) -> dict[str, Any]:
-        """Return transforms, hidden layers and width that suit a table.
+    def sizes_for(
+        cls, features: int, *, small: bool, given: int = 0, rows: int | None = None
+    ) -> dict[str, Any]:
+        """Return transforms, hidden layers and width that suit a table, and its context network.
 
         Weights grow with the square of features times width, so wide tables get few units per
         feature, and the widest fewer transforms and hidden layers, down to a linear map. Small
-        tables get a small flow, which has less to memorise with.
+        tables get a small flow, which has less to memorise with. Given columns are cut into
+        pieces; where rows are few, more units of the context network are left out.
 
         Args:
-            features: Number of columns.
+            features: Number of columns, those given left out.
             small: Whether its rows are few.
+            given: Number of columns that are given.
+            rows: Number of rows, where it is known.
 
         Example:
             >>> BNAF.sizes_for(6, small=False), BNAF.sizes_for(43, small=False)["width"]
@@ -254,42 +260,7 @@ class BNAF(Flow):
             >>> BNAF.sizes_for(8000, small=True)
             {'transforms': 1, 'hidden_layers': 0, 'width': 1}
         """
-        width = FULL_WIDTH
-        if features > PLAIN_FEATURES:
-            width = max(LEAST_WIDTH, round(WIDTH_TIMES_FEATURES / features))
-        if small:
-            width = max(LEAST_WIDTH, width // 2)
-        transforms, hidden_layers = (2, 1) if small else (3, 2)
-
-        def too_many() -> bool:
-            products = 2 * width + (hidden_layers - 1) * width**2 if hidden_layers else 1
-            return transforms * features * (features + 1) // 2 * products > MOST_WEIGHTS
-
-        while width > 1 and too_many():
-            width -= 1
-        while transforms > 1 and too_many():
-            transforms -= 1
-        while hidden_layers > 0 and too_many():
-            hidden_layers -= 1
-        return {"transforms": transforms, "hidden_layers": hidden_layers, "width": width}
-
-    @classmethod
-    def context_sizes_for(cls, given: int, rows: int | None) -> dict[str, Any]:
-        """Return the context network that suits a table: its columns cut into pieces.
-
-        Where rows are few, more of its units are left out.
-
-        Args:
-            given: Number of columns that are given.
-            rows: Number of rows, where it is known.
-        """
-        few = rows is not None and rows <= FEW_CONTEXTS
-        return {
-            "context_layers": 2,
-            "context_width": 128,
-            "context_bins": 32,
-            "context_dropout": 0.2 if few else 0.1,
-        }
+        return _network_sizes(features, small) | (_context_sizes(rows) if given else {})
 
     def see_contexts(self, context: Tensor) -> None:
         """Cut the columns of the context into pieces of as many rows each."""
@@ -346,6 +317,37 @@ class BNAF(Flow):
         if not self.bounded_gate:
             return self.gates.clone()  # a law is a snapshot
         return GATE_LIMIT * (self.gates / GATE_LIMIT).tanh()
+
+
+def _network_sizes(features: int, small: bool) -> dict[str, Any]:
+    width = FULL_WIDTH
+    if features > PLAIN_FEATURES:
+        width = max(LEAST_WIDTH, round(WIDTH_TIMES_FEATURES / features))
+    if small:
+        width = max(LEAST_WIDTH, width // 2)
+    transforms, hidden_layers = (2, 1) if small else (3, 2)
+
+    def too_many() -> bool:
+        products = 2 * width + (hidden_layers - 1) * width**2 if hidden_layers else 1
+        return transforms * features * (features + 1) // 2 * products > MOST_WEIGHTS
+
+    while width > 1 and too_many():
+        width -= 1
+    while transforms > 1 and too_many():
+        transforms -= 1
+    while hidden_layers > 0 and too_many():
+        hidden_layers -= 1
+    return {"transforms": transforms, "hidden_layers": hidden_layers, "width": width}
+
+
+def _context_sizes(rows: int | None) -> dict[str, Any]:
+    few = rows is not None and rows <= FEW_CONTEXTS
+    return {
+        "context_layers": 2,
+        "context_width": 128,
+        "context_bins": 32,
+        "context_dropout": 0.2 if few else 0.1,
+    }
 
 
 def _orders(features: int, transforms: int, permutation: str | None, seed: int) -> Tensor:

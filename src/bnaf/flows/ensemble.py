@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bnaf._checks import whole
 from bnaf.errors import SettingsError
-from bnaf.flows.flow import Flow, check_normal_base
+from bnaf.flows.transformed import TransformFlow, check_normal_base
 from bnaf.laws.normal import mean_score
 from bnaf.laws.transforms import Passage, Points, RowTransform
 
@@ -78,7 +78,7 @@ class MixtureTransform(RowTransform):
         return x
 
 
-class Ensemble(Flow):
+class Ensemble(TransformFlow):
     """Flows of one column whose densities are averaged: each learns without a part of the rows.
 
     Rows that say which fold they belong to train all members but the one of that fold, and judge
@@ -114,8 +114,8 @@ class Ensemble(Flow):
                 "flow to several."
             )
         kind = flow_named(flow)
-        if issubclass(kind, Ensemble):
-            raise SettingsError(f"flow must be one that is no ensemble itself, got {flow!r}.")
+        if issubclass(kind, Ensemble) or not issubclass(kind, TransformFlow):
+            raise SettingsError(f"flow must be a transform, and no ensemble, got {flow!r}.")
         self.learning_rate = kind.learning_rate  # type: ignore[misc]
         self.members = nn.ModuleList(
             kind(features, context_features, **dict(settings or {}))
@@ -126,9 +126,9 @@ class Ensemble(Flow):
             check_normal_base(member, "An ensemble")
 
     @property
-    def parts(self) -> list[Flow]:
+    def parts(self) -> list[TransformFlow]:
         """The members."""
-        return [member for member in self.members if isinstance(member, Flow)]
+        return [member for member in self.members if isinstance(member, TransformFlow)]
 
     def start_smoothly(self) -> None:
         """Start every member as a smooth density."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bnaf._checks import whole
 from bnaf.errors import InversionError
-from bnaf.flows.flow import Flow
+from bnaf.flows.transformed import TransformFlow
 from bnaf.laws.solved import SolvedTransform
 from bnaf.laws.transforms import ComposeTransform, LogDet, Passage, Points, RowTransform
 
@@ -18,7 +18,7 @@ NEWTON_STEPS = 20
 START_GATE = 2.0  # of layers, before the sigmoid
 
 
-class FFJORD(Flow):
+class FFJORD(TransformFlow):
     r"""Continuous flow (Grathwohl et al., 2019).
 
     Rows move along a velocity that a network with two hidden layers says from where they are and
@@ -67,7 +67,9 @@ class FFJORD(Flow):
         )
 
     @classmethod
-    def sizes_for(cls, features: int, *, small: bool) -> dict[str, Any]:
+    def sizes_for(
+        cls, features: int, *, small: bool, given: int = 0, rows: int | None = None
+    ) -> dict[str, Any]:
         """Return the width that suits a table."""
         return {"width": 32 if small else max(64, min(4 * features, 256))}
 

@@ -1,24 +1,17 @@
 """What a flow is: a module whose call returns a law."""
 
 import inspect
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, ClassVar, NamedTuple
 
-import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Generator, Tensor, nn
+from torch.distributions import Distribution
 
-from bnaf._checks import check_rows, in_precision, one_of, plain, whole
-from bnaf.errors import SettingsError, ShapeError
-from bnaf.flows.bases import BASES, StudentBase
-from bnaf.laws.bases import StandardNormal
-from bnaf.laws.distribution import FlowDistribution
-from bnaf.laws.transforms import RowTransform
-
-DIRECTIONS = ("density", "sampling")
+from bnaf._checks import check_rows, in_precision, plain, whole
+from bnaf.errors import ShapeError
 
 
 class MissingMass(NamedTuple):
@@ -33,18 +26,6 @@ class Pull(NamedTuple):
 
     centre: Tensor
     precision: float
-
-
-def check_normal_base(flow: "Flow", who: str) -> None:
-    """Refuse a flow on another base than the normal law.
-
-    Raises:
-        SettingsError: If it is on one.
-    """
-    if flow.base_law is not None:
-        raise SettingsError(
-            f"{who} takes flows on a normal base, got base='student'; leave base out."
-        )
 
 
 def _recorded(constructor: Callable[..., None]) -> Callable[..., None]:
@@ -69,9 +50,11 @@ def _recorded(constructor: Callable[..., None]) -> Callable[..., None]:
 class Flow(nn.Module, ABC):
     """Module whose call returns a law: ``flow(context).log_prob(x)``.
 
-    A flow says in :meth:`make_transform` how its transform is made. Where it differs from others,
-    it also says what rate it is trained at, what sizes suit a table, how it starts smoothly or
-    from a first batch, and what its weights are pulled to. All else stands here.
+    A flow says in :meth:`make_law` how its law is made; those whose law is a transform of noise,
+    all but few, derive from :class:`bnaf.flows.transformed.TransformFlow`, and say how that is
+    made. Where it differs from others, it also says what rate it is trained at, what sizes suit a
+    table, how it starts smoothly or from a first batch, what values its rows may have, and what
+    its weights are pulled to. All else stands here.
 
     The arguments of its constructor are its settings, recorded by themselves; numbers of NumPy
     and torch among them come as plain ones.
@@ -79,9 +62,6 @@ class Flow(nn.Module, ABC):
     Args:
         features: Number of columns of a row.
         context_features: Number of columns of a context; 0 for a flow without one.
-        direction: Which side is computed forwards: "density" (log_prob) or "sampling" (rsample).
-        base: What the noise follows: the "normal" law or, for heavy tails, Student's t
-            ("student"), whose degrees of freedom are learned.
     """
 
     learning_rate: ClassVar[float] = 0.003
@@ -90,27 +70,12 @@ class Flow(nn.Module, ABC):
     order_buffers: ClassVar[tuple[str, ...]] = ()
     """Buffers whose rows are orders of the features: files in which they are not are refused."""
 
-    snapshots: ClassVar[bool] = False
-    """Whether its laws keep what they were made of, untouched by a step of an optimiser. Those of
-    other flows refuse to be used after one, unless it is a fused one, which torch does not count.
-    """
-
     _settings: dict[str, Any]
 
-    def __init__(
-        self,
-        features: int,
-        context_features: int = 0,
-        direction: str = "density",
-        base: str = "normal",
-    ) -> None:
+    def __init__(self, features: int, context_features: int = 0) -> None:
         super().__init__()
         self.features = whole("features", features)
         self.context_features = whole("context_features", context_features, least=0)
-        self.direction = one_of("direction", direction, DIRECTIONS)
-        self.base_law: StudentBase | None = None
-        if one_of("base", base, BASES) == "student":
-            self.base_law = StudentBase(self.features)
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
@@ -118,30 +83,22 @@ class Flow(nn.Module, ABC):
             cls.__init__ = _recorded(cls.__init__)  # type: ignore[method-assign]
 
     @abstractmethod
-    def make_transform(
-        self, context: Float[Tensor, "*batch context_features"] | None
-    ) -> RowTransform:
-        """Return the transform from rows to base noise, or back in the sampling direction.
+    def make_law(self, context: Float[Tensor, "*batch context_features"] | None) -> Distribution:
+        """Return the law of rows given a context.
 
         Args:
             context: Conditioning rows, checked; ``None`` for a flow without context.
         """
 
     @classmethod
-    def sizes_for(cls, features: int, *, small: bool) -> dict[str, Any]:
+    def sizes_for(
+        cls, features: int, *, small: bool, given: int = 0, rows: int | None = None
+    ) -> dict[str, Any]:
         """Return the settings that suit a table; those of the constructor by default.
 
         Args:
-            features: Number of columns.
+            features: Number of columns, those given left out.
             small: Whether its rows are few.
-        """
-        return {}
-
-    @classmethod
-    def context_sizes_for(cls, given: int, rows: int | None) -> dict[str, Any]:
-        """Return the settings that suit so many given columns; the constructor's by default.
-
-        Args:
             given: Number of columns that are given.
             rows: Number of rows, where it is known.
         """
@@ -154,8 +111,12 @@ class Flow(nn.Module, ABC):
         """Return parameters that want another rate: by a name, the share of the rate and which."""
         return {}
 
+    def impossible(self, rows: Float[Tensor, "rows features"]) -> Bool[Tensor, "rows features"]:
+        """Tell which values no row can have: by default those that are not finite."""
+        return ~rows.isfinite()
+
     @property
-    def parts(self) -> "list[Flow]":
+    def parts(self) -> "Sequence[Flow]":
         """Flows whose densities average to that of this one: itself alone, but for ensembles."""
         return [self]
 
@@ -219,7 +180,7 @@ class Flow(nn.Module, ABC):
         masked = sum(getattr(module, "masked_weights", 0) for module in self.modules())
         return sum(parameter.numel() for parameter in self.parameters()) - masked
 
-    def forward(self, context: Tensor | None = None) -> FlowDistribution:
+    def forward(self, context: Tensor | None = None) -> Distribution:
         """Return the law of rows given a context.
 
         Args:
@@ -233,14 +194,7 @@ class Flow(nn.Module, ABC):
         like = next(self.parameters())
         context = None if context is None else in_precision(context, like)
         self._check_context(context, like)
-        transform = self.make_transform(context)
-        if self.direction == "sampling":
-            transform = transform.inv
-        batch = torch.Size() if context is None else context.shape[:-1]
-        normal = StandardNormal(self.features, like.detach())
-        base = normal if self.base_law is None else self.base_law()
-        watched = () if self.snapshots else tuple(self.parameters())
-        return FlowDistribution(transform, base, batch, watched=watched)
+        return self.make_law(context)
 
     def _check_context(self, context: Tensor | None, like: Tensor) -> None:
         if self.context_features == 0 and context is not None:
@@ -267,24 +221,11 @@ class Flow(nn.Module, ABC):
         *,
         generator: Generator | None = None,
     ) -> MissingMass:
-        """Return the share of the base that has no pre-image, and its standard error.
-
-        A density that is the pull-back of its base through a map that is not onto integrates to
-        one minus this share. It is exactly 0 where every transform is onto, and in the sampling
-        direction.
+        """Return the share of the base that the flow cannot reach: none by default.
 
         Args:
-            draws: Number of draws of the base, per context.
+            draws: Number of draws of the base, per context, where it has to be estimated.
             context: Conditioning rows, for a flow that takes them.
             generator: Where the draws come from; torch's own by default.
         """
-        draws = whole("draws", draws)
-        with torch.no_grad():
-            law = self(context)
-            if law.onto:
-                return MissingMass(0.0, 0.0)
-            outside = law.draw_inside((draws,), generator)[1]
-            share = outside.to(torch.float64).mean().item()
-            # one draw more on either side, so that an estimate of 0 or 1 is not taken for certain
-            smooth = (share * outside.numel() + 1) / (outside.numel() + 2)
-            return MissingMass(share, math.sqrt(smooth * (1 - smooth) / outside.numel()))
+        return MissingMass(0.0, 0.0)

@@ -7,14 +7,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from bnaf._checks import whole
-from bnaf.flows.flow import Flow
+from bnaf.flows.couplings import CouplingTransform
 from bnaf.flows.networks import Network, draw_layers
-from bnaf.flows.parts import CouplingTransform, mixing_transforms
+from bnaf.flows.parts import mixing_transforms
+from bnaf.flows.transformed import TransformFlow
 from bnaf.laws.affine import ScaleTransform, bounded
 from bnaf.laws.transforms import ComposeTransform, RowTransform
 
 
-class Glow(Flow):
+class Glow(TransformFlow):
     r"""Glow (Kingma, Dhariwal, 2018) for rows without spatial structure.
 
     A stack of steps: scale and shift of every feature (actnorm), mixing of all features by a

@@ -1,87 +1,77 @@
 """The inverse autoregressive flow."""
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from bnaf._checks import whole
-from bnaf.flows.flow import Flow
-from bnaf.laws.transforms import (
-    ComposeTransform,
-    Passage,
-    PermutationTransform,
-    Points,
-    RowTransform,
-    finite_passage,
-)
+from bnaf.flows.networks import LayerMasks, unit_ranks
+from bnaf.flows.transformed import TransformFlow
+from bnaf.laws.autoregressive import AutoregressiveTransform
+from bnaf.laws.curves import Curve, Elements, Numbers
+from bnaf.laws.transforms import ComposeTransform, PermutationTransform, Points, RowTransform
 
 FORGET_BIAS = 1.0  # added to the gates, so that a transform starts near the identity
 
 
-class GatedShiftTransform(RowTransform):
-    r"""Move of every feature towards a mean, both told by the features before it.
+class GateCurve(Curve):
+    r"""Move towards a mean.
 
-    .. math::
-        y = g \odot x + (1 - g) \odot m, \qquad \log |\det J| = \sum_i \log g_i, \qquad
-        (m_i, \operatorname{logit} g_i) = n(x_1 \dots x_{i-1}, c)
+    .. math:: y = g x + (1 - g) m, \qquad \log \frac{dy}{dx} = \log g
 
-    The inverse finds one feature after the other, and takes as many passes of the network.
-
-    Args:
-        weights: Weights of the network's layers, masked, first to last.
-        biases: Their biases.
-        known: What the context adds to the first hidden layer.
-        like: A tensor of the type of the rows.
+    The mean m and, but for a constant, the logit of the gate g are its numbers.
     """
 
-    def __init__(
-        self,
-        weights: Sequence[Float[Tensor, "_ _"]],
-        biases: Sequence[Float[Tensor, " _"]],
-        *,
-        known: Float[Tensor, "*batch width"] | None = None,
-    ) -> None:
-        batch = () if known is None else known.shape[:-1]
-        super().__init__(weights[0].shape[1], weights[0], batch)
-        self.weights, self.biases, self.known = weights, biases, known
+    numbers = 2
 
-    def predict(
-        self, x: Points
-    ) -> tuple[Float[Tensor, "... features"], Float[Tensor, "... features"]]:
-        """Return the means and the logits of the gates."""
+    def start(self) -> Float[Tensor, " numbers"]:
+        return torch.zeros(2)
+
+    def map(self, x: Elements, numbers: Numbers) -> tuple[Elements, Elements]:
+        mean, logit = numbers.unbind(-1)
+        logit = logit + FORGET_BIAS
+        return torch.lerp(mean, x.expand(mean.shape), logit.sigmoid()), F.logsigmoid(logit)
+
+    def invert(self, y: Elements, numbers: Numbers) -> Elements:
+        mean, logit = numbers.unbind(-1)
+        logit = logit + FORGET_BIAS
+        return (y - (-logit).sigmoid() * mean) / logit.sigmoid()
+
+
+@dataclass(frozen=True)
+class ShiftedNetwork:
+    """A masked network whose first hidden layer is shifted by a context.
+
+    Args:
+        weights: Weights of its layers, masked, first to last.
+        biases: Their biases.
+        shift: What the context adds to the first hidden layer.
+    """
+
+    weights: tuple[Float[Tensor, "_ _"], ...]
+    biases: tuple[Float[Tensor, " _"], ...]
+    shift: Float[Tensor, "*batch width"] | None = None
+
+    def __call__(self, x: Points) -> Float[Tensor, "... features numbers"]:
+        """Return the mean and the gate of every feature, one of each for each row and context."""
         hidden = F.elu(F.linear(x, self.weights[0], self.biases[0]))
-        hidden = hidden if self.known is None else hidden + self.known
+        hidden = hidden if self.shift is None else hidden + self.shift
         for weight, bias in zip(self.weights[1:-1], self.biases[1:-1], strict=True):
             hidden = F.elu(F.linear(hidden, weight, bias))
-        outputs = F.linear(hidden, self.weights[-1], self.biases[-1])
-        mean, logit = outputs.to(x.dtype).chunk(2, -1)  # under autocast they are of another
-        return mean, logit + FORGET_BIAS
-
-    def _map(self, x: Points, *, ladj: bool) -> Passage:
-        mean, logit = self.predict(x)
-        y = torch.lerp(mean, x.expand(mean.shape), logit.sigmoid())
-        return Passage(y, F.logsigmoid(logit).sum(-1))
-
-    def _invert(self, y: Points, *, ladj: bool) -> Passage:
-        y = y.expand(self.inverse_shape(y.shape))
-        x, log_det = y[..., :0], y.new_zeros(y.shape[:-1])
-        for i in range(self.features):
-            mean, logit = self.predict(F.pad(x, (0, self.features - i)))
-            mean, logit = mean[..., i], logit[..., i]
-            found = (y[..., i] - (-logit).sigmoid() * mean) / logit.sigmoid()
-            x = torch.cat([x, found.unsqueeze(-1)], -1)
-            log_det = log_det - F.logsigmoid(logit)
-        return finite_passage(x, log_det)
+        last = F.linear(hidden, self.weights[-1], self.biases[-1])
+        numbers: Tensor = last.unflatten(-1, (2, -1))
+        return numbers.mT
 
 
-class IAF(Flow):
+class IAF(TransformFlow):
     r"""Inverse autoregressive flow (Kingma et al., 2016).
 
-    A stack of :class:`GatedShiftTransform` with the features reversed in between. The context
+    A stack of masked networks that move every feature as a :class:`GateCurve`, the features
+    reversed in between. The context
     enters the first hidden layer of every network by one linear map that they share, as in the
     comparison of van den Berg et al. (2018), and one share of the hidden units reads nothing
     else: so the first feature feels it too, which it does not there.
@@ -115,59 +105,33 @@ class IAF(Flow):
         direction: str = "density",
     ) -> None:
         super().__init__(features, context_features, direction)
-        self.transforms = whole("transforms", transforms)
+        transforms = whole("transforms", transforms)
         hidden_layers, width = whole("hidden_layers", hidden_layers), whole("width", width)
-        degrees = spread_degrees(features, width)
-        inputs = torch.arange(features)
-        outputs = (inputs - 1).repeat(2)  # a mean and a gate see the features before their own
-        layers = [inputs, *[degrees] * hidden_layers, outputs]
+        columns = torch.arange(features)
+        units = unit_ranks(width, 0, features)
+        ranks = [columns + 1, *[units] * hidden_layers, columns.repeat(2)]
+        self.masks = LayerMasks(ranks, transforms)
         self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
-        for number, (before, after) in enumerate(pairwise(layers)):
-            self.register_buffer(f"mask{number}", sees(before, after), persistent=False)
-            shape = self.transforms, len(after), len(before)
-            self.weights.append(nn.Parameter(torch.randn(shape) / len(before) ** 0.5))
+        for below, above in pairwise(ranks):
+            shape = transforms, len(above), len(below)
+            self.weights.append(nn.Parameter(torch.randn(shape) / len(below) ** 0.5))
             self.biases.append(nn.Parameter(torch.zeros(shape[:2])))
         self.conditioner = nn.Linear(context_features, width) if context_features else None
-
-    @property
-    def parameter_count(self) -> int:
-        """Number of weights that act, the context network included: masked ones do not."""
-        masked = sum(self.transforms * int((~mask).sum()) for mask in self._masks)
-        return sum(parameter.numel() for parameter in self.parameters()) - masked
-
-    @property
-    def _masks(self) -> list[Bool[Tensor, "rows columns"]]:
-        return [self.get_buffer(f"mask{number}") for number in range(len(self.weights))]
 
     def make_transform(
         self, context: Float[Tensor, "*batch context_features"] | None
     ) -> RowTransform:
-        known = None if self.conditioner is None else self.conditioner(context)
-        masked = [weight * mask for weight, mask in zip(self.weights, self._masks, strict=True)]
-        networks = zip(
-            zip(*(weight.unbind() for weight in masked), strict=True),
-            zip(*(bias.unbind() for bias in self.biases), strict=True),
-            strict=True,
-        )
+        shift = None if self.conditioner is None else self.conditioner(context)
+        batch = () if context is None else context.shape[:-1]
+        like = self.biases[-1]
+        backwards = torch.arange(self.features - 1, -1, -1, device=like.device)
         parts: list[RowTransform] = []
-        backwards = torch.arange(self.features - 1, -1, -1, device=masked[0].device)
-        for weights, biases in networks:
-            if parts:
-                parts.append(PermutationTransform(backwards, masked[0]))
-            parts.append(GatedShiftTransform(weights, biases, known=known))
-        return ComposeTransform(parts)
-
-
-def spread_degrees(features: int, width: int) -> Int[Tensor, " width"]:
-    """Return the last feature that each hidden unit sees, evenly spread; -1 for none.
-
-    Example:
-        >>> spread_degrees(3, 6).tolist()
-        [-1, -1, 0, 0, 1, 1]
-    """
-    return torch.arange(width) * features // width - 1
-
-
-def sees(before: Int[Tensor, " columns"], after: Int[Tensor, " rows"]) -> Bool[Tensor, "_ _"]:
-    """Return which units of a layer see which of the layer before: those of no higher degree."""
-    return before <= after.unsqueeze(-1)
+        weights = zip(*(weight.unbind() for weight in self.masks(self.weights)), strict=True)
+        biases = zip(*(bias.unbind() for bias in self.biases), strict=True)
+        for network in zip(weights, biases, strict=True):
+            predict = ShiftedNetwork(*network, shift=shift)
+            parts += [
+                AutoregressiveTransform(GateCurve(), predict, self.features, like, batch),
+                PermutationTransform(backwards, like),
+            ]
+        return ComposeTransform(parts[:-1])

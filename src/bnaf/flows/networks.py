@@ -1,15 +1,17 @@
 """Feed-forward networks, one for each transform, and their masks."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from bnaf.flows.transformed import TransformFlow
 from bnaf.laws.transforms import Points
 
 
@@ -82,13 +84,76 @@ def beside(x: Points, context: Tensor | None) -> Float[Tensor, "... columns"]:
     return torch.cat([x.expand(*batch, -1), context.expand(*batch, -1)], -1)
 
 
+class NetworkFlow(TransformFlow):
+    """Flow whose numbers are said by feed-forward networks, or the like."""
+
+    learning_rate = 0.005
+
+    sizes: ClassVar[tuple[tuple[str, int, int], ...]] = ()
+    """Settings, each with what suits a small table and what suits a large one."""
+
+    width_share: ClassVar[int] = 1
+    """Units of a layer, as a multiple of what suits a network for each transform."""
+
+    @classmethod
+    def sizes_for(
+        cls, features: int, *, small: bool, given: int = 0, rows: int | None = None
+    ) -> dict[str, Any]:
+        """Return the sizes that suit a table."""
+        chosen = {name: few if small else many for name, few, many in cls.sizes}
+        return {"width": cls.width_share * width_for(features, small=small)} | chosen
+
+
+def unit_ranks(width: int, lowest: int, features: int) -> Int[Tensor, " width"]:
+    """Return ranks of the units of a masked layer: from the lowest up, evenly, below features.
+
+    Example:
+        >>> unit_ranks(4, 1, 3).tolist()
+        [1, 1, 2, 2]
+    """
+    return lowest + torch.arange(width) * (features - lowest) // max(width, 1)
+
+
+def rank_mask(below: Int[Tensor, " inputs"], above: Int[Tensor, " outputs"]) -> Tensor:
+    """Return a mask of weights: 1 where the rank of the input is at most that of the output."""
+    return (above.unsqueeze(1) >= below).to(torch.get_default_dtype())
+
+
+class LayerMasks(nn.Module):
+    """Which weights of networks act, so that no output sees its own feature or a later one.
+
+    Every unit has a rank: that of feature i is i + 1, and that of its outputs is i. It reads the
+    units of ranks up to its own: so a unit of rank m reads features of index below m.
+
+    Args:
+        ranks: Ranks of the inputs, of the units of each hidden layer, and of the outputs.
+        networks: How many networks there are, all masked alike.
+    """
+
+    def __init__(self, ranks: Sequence[Int[Tensor, " _"]], networks: int) -> None:
+        super().__init__()
+        self.networks = networks
+        for index, (below, above) in enumerate(pairwise(ranks)):
+            self.register_buffer(f"mask_{index}", rank_mask(below, above), persistent=False)
+
+    @property
+    def masked_weights(self) -> int:
+        """Number of weights that do not act."""
+        return self.networks * sum(int((1 - mask).sum()) for mask in self.buffers())
+
+    def forward(
+        self, weights: Iterable[Float[Tensor, "networks _ _"]]
+    ) -> list[Float[Tensor, "networks _ _"]]:
+        """Return the weights of all layers, with zeros in place of those that do not act."""
+        return [weight * mask for weight, mask in zip(weights, self.buffers(), strict=True)]
+
+
 class MaskedNetworks(nn.Module):
     """Networks whose outputs for a feature depend on the features before it alone.
 
-    As in :class:`bnaf.flows.made.MADE` (Germain et al., 2015). A unit of rank m reads features of
-    index below m, and units of ranks up to its own; the outputs of feature i read units of ranks
-    up to i. Contexts are read by all, and with them some units have rank 0, so that the first
-    feature feels the context too. Ranks increase along each layer, evenly.
+    As in :class:`bnaf.flows.made.MADE` (Germain et al., 2015), by :class:`LayerMasks`. Contexts
+    are read by all units, and with them some units have rank 0, so that the first feature feels
+    the context too.
 
     Args:
         features: Number of columns of a row.
@@ -113,36 +178,19 @@ class MaskedNetworks(nn.Module):
         self.features = features
         lowest = 0 if context_features else 1
         width = width if features > lowest else 0  # else there is nothing to read
-        units = lowest + torch.arange(width) * (features - lowest) // max(width, 1)
-        columns = torch.cat(
-            [torch.arange(features) + 1, torch.zeros(context_features, dtype=torch.long)]
-        )
+        units = unit_ranks(width, lowest, features)
+        columns = F.pad(torch.arange(features) + 1, (0, context_features))
         outputs = torch.arange(features).repeat_interleave(len(start))
         ranks = [columns, *[units] * hidden_layers, outputs]
         weights, biases = draw_layers(transforms, [len(layer) for layer in ranks])
         with torch.no_grad():
             biases[-1].copy_(start.repeat(features).expand_as(biases[-1]))
         self.weights, self.biases = nn.ParameterList(weights), nn.ParameterList(biases)
-        for index, (below, above) in enumerate(pairwise(ranks)):
-            mask = (above.unsqueeze(1) >= below).to(torch.get_default_dtype())
-            self.register_buffer(f"mask_{index}", mask, persistent=False)
-
-    @property
-    def masks(self) -> list[Float[Tensor, "_ _"]]:
-        """The mask of each layer: 1 where a weight acts, 0 where it does not."""
-        return [self.get_buffer(f"mask_{index}") for index in range(len(self.weights))]
-
-    @property
-    def masked_weights(self) -> int:
-        """Number of weights that do not act."""
-        idle = [
-            len(w) * (1 - mask).sum() for w, mask in zip(self.weights, self.masks, strict=True)
-        ]
-        return int(sum(idle))
+        self.masks = LayerMasks(ranks, transforms)
 
     def forward(self, context: Tensor | None) -> list["MaskedNetwork"]:
         """Return the networks as functions of rows."""
-        weights = [(w * mask).unbind() for w, mask in zip(self.weights, self.masks, strict=True)]
+        weights = [weight.unbind() for weight in self.masks(self.weights)]
         biases = [bias.unbind() for bias in self.biases]
         return [
             MaskedNetwork(Network(list(w), list(b), context=context, skips=True), self.features)

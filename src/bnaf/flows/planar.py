@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from bnaf._checks import whole
 from bnaf.errors import InversionError
 from bnaf.flows.amortised import make_predictor
-from bnaf.flows.flow import Flow
+from bnaf.flows.transformed import TransformFlow
 from bnaf.laws.roots import MAX_ITERATIONS
 from bnaf.laws.transforms import ComposeTransform, Passage, Points, RowTransform
 
@@ -83,7 +83,7 @@ class PlanarTransform(RowTransform):
         return Passage(x, -self._log_det(bent), inside)
 
 
-class Planar(Flow):
+class Planar(TransformFlow):
     r"""Planar flow (Rezende, Mohamed, 2015).
 
     The paper stacks K = 32 of these transforms, or 8, to match two-dimensional energies. With a

@@ -27,7 +27,10 @@ FLOWS = {
     "trade": "bnaf.flows.trade:TraDE",
 }
 """Module and class of each flow, imported on first use."""
-COMPOSED = {"ensemble": "bnaf.flows.ensemble:Ensemble"}
+COMPOSED = {
+    "ensemble": "bnaf.flows.ensemble:Ensemble",
+    "mixed": "bnaf.flows.mixed:Mixed",
+}
 """Those that are made of others: model files know them, nobody fits them by name."""
 
 

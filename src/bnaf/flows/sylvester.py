@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from bnaf._checks import one_of, whole
 from bnaf.errors import SettingsError
 from bnaf.flows.amortised import make_predictor
-from bnaf.flows.flow import Flow
 from bnaf.flows.planar import solve_along
+from bnaf.flows.transformed import TransformFlow
 from bnaf.laws.transforms import (
     ComposeTransform,
     Passage,
@@ -146,7 +146,7 @@ class SylvesterTransform(RowTransform):
         return later_bent
 
 
-class Sylvester(Flow):
+class Sylvester(TransformFlow):
     r"""Sylvester flow (van den Berg, Hasenclever, Tomczak, Welling, 2018).
 
     A planar flow whose push has many directions, see :class:`SylvesterTransform`. With a context

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -10,8 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from bnaf._checks import one_of, whole
-from bnaf.flows.flow import Flow
-from bnaf.flows.networks import beside
+from bnaf.flows.networks import NetworkFlow, beside
 from bnaf.flows.parts import Mixings
 from bnaf.laws.autoregressive import AutoregressiveTransform
 from bnaf.laws.curves import BendCurve, Curve
@@ -22,7 +20,7 @@ CONDITIONERS = ("recurrent", "linear")
 States = Float[Tensor, "... features states"]
 
 
-class TAN(Flow):
+class TAN(NetworkFlow):
     """Transformation autoregressive network (Oliva et al., 2018).
 
     A linear map P L U of all features; then transforms that bend every feature as a recurrent
@@ -50,8 +48,8 @@ class TAN(Flow):
         torch.Size([3])
     """
 
-    learning_rate = 0.005
     order_buffers = ("mixing.orders",)
+    sizes = (("components", 3, 10), ("states", 16, 64), ("width", 32, 128))
 
     def __init__(
         self,
@@ -76,13 +74,6 @@ class TAN(Flow):
             Conditioner(features, context_features, kind, curve.start(), states, width)
             for kind, curve in zip(kinds, self.curves, strict=True)
         )
-
-    @classmethod
-    def sizes_for(cls, features: int, *, small: bool) -> dict[str, Any]:
-        """Return the sizes that suit a table."""
-        if small:
-            return {"components": 3, "states": 16, "width": 32}
-        return {"components": 10, "states": 64, "width": 128}
 
     def make_transform(
         self, context: Float[Tensor, "*batch context_features"] | None

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 
 from bnaf._checks import whole
 from bnaf.errors import SettingsError
-from bnaf.flows.flow import Flow
+from bnaf.flows.networks import NetworkFlow
 from bnaf.laws.autoregressive import AutoregressiveTransform
 from bnaf.laws.mixture import MixtureCurve
 from bnaf.laws.transforms import Points, RowTransform
@@ -19,7 +18,7 @@ from bnaf.laws.transforms import Points, RowTransform
 Tokens = Float[Tensor, "... features width"]
 
 
-class TraDE(Flow):
+class TraDE(NetworkFlow):
     """Autoregressive transformer over columns with mixture heads (Fakoor et al., 2020).
 
     The value of each column becomes a token. Layers of causal attention let every column look at
@@ -42,7 +41,7 @@ class TraDE(Flow):
         torch.Size([3])
     """
 
-    learning_rate = 0.005
+    sizes = (("hidden_layers", 1, 2), ("width", 32, 64), ("components", 3, 10))
 
     def __init__(
         self,
@@ -70,13 +69,6 @@ class TraDE(Flow):
         self.norm = nn.LayerNorm(width)
         self.heads = nn.Parameter(torch.zeros(features, self.curve.numbers, width))
         self.biases = nn.Parameter(self.curve.start().repeat(features, 1))
-
-    @classmethod
-    def sizes_for(cls, features: int, *, small: bool) -> dict[str, Any]:
-        """Return the layers, the width and the components that suit a table."""
-        if small:
-            return {"hidden_layers": 1, "width": 32, "components": 3}
-        return {"hidden_layers": 2, "width": 64, "components": 10}
 
     def make_transform(
         self, context: Float[Tensor, "*batch context_features"] | None

@@ -10,19 +10,20 @@ from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 from torch.distributions import Distribution, constraints, register_kl
 
-from bnaf._checks import check_rows, in_precision, one_of, whole
+from bnaf._checks import one_of, whole
 from bnaf._random import private_draws
-from bnaf._torch import changes, traced
-from bnaf.errors import InversionError, RedrawWarning, SettingsError, ShapeError, StaleLawError
+from bnaf._torch import traced
+from bnaf.errors import InversionError, RedrawWarning, SettingsError, ShapeError
 from bnaf.laws.bases import StandardNormal, StudentRows
 from bnaf.laws.estimates import DRAWS, estimate_divergence, estimate_mean, estimate_moments
+from bnaf.laws.law import RowLaw
 from bnaf.laws.normal import normal_cdf
 from bnaf.laws.transforms import Passage, RowTransform, reached
 
 MAX_REDRAWS = 1000
 
 
-class FlowDistribution(Distribution):
+class FlowDistribution(RowLaw):
     r"""Law of x when ``z = transform(x)`` follows ``base``.
 
     .. math:: \log p(x) = \log p_Z(f(x)) + \log |\det J_f(x)|
@@ -63,22 +64,14 @@ class FlowDistribution(Distribution):
                 f"shape {tuple(base.event_shape)}; make it so with Independent(base, 1)."
             )
         self.transform, self.base = transform, base
-        self._watched = [(weight, changes(weight)) for weight in watched]
         batch = torch.broadcast_shapes(batch_shape, transform.context_batch, base.batch_shape)
-        super().__init__(batch, torch.Size(base.event_shape), validate_args=validate_args)
+        super().__init__(transform.features, transform.like, batch, watched=watched)
+        self._validate_args = validate_args
 
     @property
     def has_rsample(self) -> bool:  # type: ignore[override]
         """Whether gradients flow through draws: where they do through those of the base."""
         return bool(self.base.has_rsample)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_watched": []}  # the weights of a copy are its own
-
-    @property
-    def features(self) -> int:
-        """Number of columns of a row."""
-        return self.event_shape[0]
 
     def log_prob(self, value: Tensor) -> Float[Tensor, "..."]:
         """Return the log-density of each row, in nats.
@@ -291,23 +284,6 @@ class FlowDistribution(Distribution):
         x, log_det, _ = reached(self.transform.invert(z, ladj=True))
         return x, self.base.log_prob(z) - log_det
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> "FlowDistribution":
-        """Return the same law with a larger batch shape."""
-        batch_shape = torch.Size(batch_shape)
-        try:
-            fits = torch.broadcast_shapes(batch_shape, self.batch_shape) == batch_shape
-        except RuntimeError:
-            fits = False
-        if not fits:
-            raise ShapeError(
-                f"A law of batch shape {tuple(self.batch_shape)} cannot be expanded to "
-                f"{tuple(batch_shape)}; expand its dimensions of size 1, or add some in front."
-            )
-        law = type(self).__new__(type(self)) if _instance is None else _instance
-        law.__dict__.update(self.__dict__)  # whatever a subclass has, it keeps
-        law._batch_shape = batch_shape
-        return law
-
     @property
     def direction(self) -> str:
         """Which side is closed-form: "density" or "sampling"."""
@@ -320,15 +296,6 @@ class FlowDistribution(Distribution):
         if not self.has_rsample:
             raise SettingsError("This law's draws of its base have no gradients; use sample.")
 
-    def _check_unchanged(self) -> None:
-        for weight, before in self._watched:
-            now = changes(weight)
-            if now is None or before is None or now == before:
-                continue
-            raise StaleLawError(
-                "The weights of the flow have changed since it made this law; call the flow again."
-            )
-
     def _draw_base(self, sample_shape: Any, generator: Generator | None) -> Tensor:
         self._check_unchanged()
         base, shape = self.base, torch.Size(sample_shape)
@@ -338,22 +305,6 @@ class FlowDistribution(Distribution):
             shape += self.batch_shape
         with nullcontext() if generator is None else private_draws(generator):
             return base.rsample(shape) if base.has_rsample else base.sample(shape)
-
-    def _checked(self, value: Tensor) -> Tensor:
-        """Return rows that fit the law, one for each context."""
-        self._check_unchanged()
-        value = in_precision(value, self.transform.like)
-        check_rows(value, self.features, self.transform.like, "x")
-        if not self.batch_shape:
-            return value
-        try:
-            batch = torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
-        except RuntimeError:
-            raise ShapeError(
-                f"x of shape {tuple(value.shape)} does not broadcast with the context, whose "
-                f"batch shape is {tuple(self.batch_shape)}; give one row per context, or one."
-            ) from None
-        return value.expand(*batch, -1)
 
     def __repr__(self) -> str:
         return (

@@ -37,17 +37,6 @@ def normal_cdf(z: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     return 0.5 * torch.erfc(-math.sqrt(0.5) * z)
 
 
-def mean_score(scores: Float[Tensor, "*batch members"]) -> Float[Tensor, "*batch"]:
-    """Return the normal score of the mean of normal probabilities."""
-    above = scores.mean(-1, keepdim=True) > 0
-    side = torch.where(above, -scores, scores)  # the smaller probabilities are the exact ones
-    share = normal_cdf(side).mean(-1)
-    # where all underflow, the nearest member tells
-    least = torch.finfo(scores.dtype).tiny
-    z = torch.where(share > least, torch.special.ndtri(share.clamp(min=least)), side.amax(-1))
-    return torch.where(above.squeeze(-1), -z, z)
-
-
 def log_ndtr(x: Elements) -> Elements:
     r"""Return :math:`\log \Phi(x)`.
 
@@ -70,6 +59,24 @@ def ndtri_exp(log_p: Elements) -> Elements:
     """
     value: Tensor = _NdtriExp.apply(log_p)  # type: ignore[no-untyped-call]
     return value
+
+
+def mean_score(scores: Float[Tensor, "*batch members"]) -> Float[Tensor, "*batch"]:
+    r"""Return the normal score of the mean of normal probabilities.
+
+    .. math:: \log \Phi(z) = \log \tfrac1K \sum_k \Phi(z_k)
+
+    or the same of the other tail, :math:`-z` and :math:`-z_k`, where that holds the smaller share.
+
+    Example:
+        >>> mean_score(torch.tensor([[-1000.0, -1000.0], [0.0, 0.0]]))
+        tensor([-1000.,     0.])
+    """
+    below, above = (log_ndtr(side).logsumexp(-1) for side in (scores, -scores))
+    lower = below <= above
+    log_share = torch.where(lower, below, above) - math.log(scores.shape[-1])
+    z = ndtri_exp(log_share)
+    return torch.where(lower, z, -z)
 
 
 class _Unary(torch.autograd.Function):
@@ -143,4 +150,4 @@ def _find_quantile(log_p: Tensor) -> Tensor:
     z = torch.where(log_p < FAR, far, torch.special.ndtri(log_p.clamp(min=FAR).exp()))
     for _ in range(NEWTON_STEPS):
         z = z - (torch.special.log_ndtr(z) - log_p) / _Hazard.forward(z)
-    return z
+    return torch.where(log_p.isneginf(), log_p, z)

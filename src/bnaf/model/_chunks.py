@@ -1,13 +1,13 @@
 """Rows in parts, so that memory stays bounded however many there are."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from bnaf.errors import ShapeError
 from bnaf.flows.flow import Flow
-from bnaf.laws.distribution import FlowDistribution
 
 CHUNK_ROWS = 8192  # scored or drawn at a time
 
@@ -16,7 +16,7 @@ def measure_rows(
     flow: Flow,
     x: Tensor,
     context: Tensor | None,
-    measure: Callable[[FlowDistribution, Tensor], Tensor],
+    measure: Callable[[Any, Tensor], Tensor],
 ) -> Tensor:
     """Return what is measured of rows under the law of their context, some rows at a time.
 
@@ -39,6 +39,14 @@ def measure_rows(
         parts = [measure(flow(given), part) for part, given in zip(rows, contexts, strict=True)]
     found = torch.cat(parts)
     return found.reshape((*batch, *found.shape[1:]))
+
+
+def chunk_rows(x: Tensor, context: Tensor | None) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """Yield some rows at a time with their contexts: one for all of them, or one for each."""
+    for start in range(0, len(x), CHUNK_ROWS):
+        part = slice(start, start + CHUNK_ROWS)
+        shared = context is None or context.dim() == 1 or len(context) == 1
+        yield x[part], context if shared or context is None else context[part]
 
 
 def common_batch(x: Tensor, context: Tensor) -> torch.Size:

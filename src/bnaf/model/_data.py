@@ -1,8 +1,8 @@
-"""What a fit takes from a table or a stream: standardised rows, their columns and their scales."""
+"""What a fit takes from a table or a stream: encoded rows, and how they became so."""
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bnaf._checks import plain, whole
 from bnaf.errors import SettingsError, TableError
+from bnaf.model.encoding import Encoding, NumberEncoding
 from bnaf.model.standardisation import Standardisation
 from bnaf.model.whitening import whiten
 from bnaf.tables.reading import read_table
@@ -19,30 +20,12 @@ from bnaf.tables.splits import RowSets, RowSplit, split_rows
 from bnaf.tables.streams import NumberedRows, ParquetStream
 from bnaf.tables.table import Table
 from bnaf.training._inputs import as_weights
-from bnaf.training.batches import Batch, StreamRows, sorted_order, worth_of
+from bnaf.training.arrays import sorted_order
+from bnaf.training.batches import Batch, worth_of
 from bnaf.training.recipe import TableFacts, choose_members, is_small, valid_share
+from bnaf.training.streams import StreamRows
 
 WHITENED_COLUMNS = 2048  # up to which a small table is whitened: its matrices take their square
-
-
-@dataclass(frozen=True)
-class Scales:
-    """How columns of a table become rows and contexts of a flow.
-
-    Args:
-        rows: Location and scale of the columns that are modelled; of a small table, their
-            correlations too.
-        given: Location and scale of those that are conditioned on, if any.
-    """
-
-    rows: Standardisation
-    given: Standardisation | None
-
-    def apply(self, values: Tensor, weights: Tensor | None = None) -> Batch:
-        """Return rows with their contexts, from columns to model followed by given ones."""
-        x, c = values[:, : self.rows.features], values[:, self.rows.features :]
-        context = None if self.given is None else self.given.apply(c)
-        return Batch(self.rows.apply(x, context), context, weights)
 
 
 @dataclass(frozen=True)
@@ -50,30 +33,27 @@ class FitData:
     """Rows of a table as a flow sees them.
 
     Args:
-        columns: Names of the columns that are modelled.
-        types: Their types in the table.
-        given: Names of the columns that are conditioned on.
-        scales: How they are standardised.
+        encoding: How they became so.
         facts: What the recipe goes by.
         members: Number of flows that are averaged.
         split: Which rows of the table these are.
-        train: Standardised rows to train on, or a stream of them.
+        train: Encoded rows to train on, or a stream of them.
         valid: Those to validate on, if any.
+        shifts: What log-densities of training and validation rows gain in the mean to be in the
+            units of the table, where they do not all gain the same.
     """
 
-    columns: tuple[str, ...]
-    types: tuple[str, ...]
-    given: tuple[str, ...]
-    scales: Scales
+    encoding: Encoding
     facts: TableFacts
     members: int
     split: RowSplit
     train: Batch | StreamRows
     valid: Batch | StreamRows | None
+    shifts: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def contexts(self) -> Tensor | None:
-        """Standardised contexts, of a stream those of its first batch."""
+        """Contexts as the flow sees them, of a stream those of its first batch."""
         if isinstance(self.train, Batch):
             return self.train.context
         first = next(self.train.batches(0), None)
@@ -165,14 +145,14 @@ def _from_table(
     if white:
         known = None if given is None else given.apply(rows[:, features:])
         moments = whiten(moments, rows[:, :features], known, weighed)
-    scales = Scales(moments, given)
+    encoding = _encoding(table.columns, table.types, features, moments, given)
     validation = None
     if held_out is not None:
-        validation = scales.apply(held_out.rows)
+        validation = as_batch(encoding, held_out.rows)
     elif len(sets.valid):
         kept = None if counts is None else counts[sets.valid]
-        validation = scales.apply(table.rows[sets.valid], kept)
-    standardised = scales.apply(rows, weighed)
+        validation = as_batch(encoding, table.rows[sets.valid], kept)
+    standardised = as_batch(encoding, rows, weighed)
     if members > 1 and validation is None:
         generator = torch.Generator().manual_seed(seed)
         fold = torch.randperm(len(rows), generator=generator) % members
@@ -186,17 +166,7 @@ def _from_table(
         standardised=True,
         white=white,
     )
-    return FitData(
-        names,
-        table.types[:features],
-        table.columns[features:],
-        scales,
-        facts,
-        members,
-        split,
-        standardised,
-        validation,
-    )
+    return FitData(encoding, facts, members, split, standardised, validation)
 
 
 def _from_stream(
@@ -220,18 +190,19 @@ def _from_stream(
     given = None
     if given_names:
         given = Standardisation.from_moments(train.moments(given_names, counts))
-    scales = Scales(Standardisation.from_moments(train.moments(names, counts)), given)
+    moments = Standardisation.from_moments(train.moments(names, counts))
+    encoding = _encoding(stream.columns, stream.types, features, moments, given)
 
     def prepare(item: NumberedRows) -> Batch:
         weighed = None if counts is None else counts[torch.from_numpy(item.numbers)]
-        return scales.apply(item.rows, weighed)
+        return as_batch(encoding, item.rows, weighed)
 
     worth = float(train.rows)
     if counts is not None:
         worth = worth_of(counts[torch.from_numpy(complete)][split.sets().train])
     validation: Batch | StreamRows | None = None
     if held_out is not None:
-        validation = scales.apply(held_out.rows)
+        validation = as_batch(encoding, held_out.rows)
     elif parts[1] is not None:
         validation = StreamRows(parts[1], prepare)
     facts = TableFacts(
@@ -244,16 +215,30 @@ def _from_stream(
         batches=len(train),
         standardised=True,
     )
-    return FitData(
-        names,
-        stream.types[:features],
-        given_names,
-        scales,
-        facts,
-        1,
-        split,
-        StreamRows(train, prepare, worth=worth, digest=_digest(scales, counts)),
-        validation,
+    source = StreamRows(train, prepare, worth=worth, digest=_digest(encoding, counts))
+    return FitData(encoding, facts, 1, split, source, validation)
+
+
+def as_batch(encoding: Encoding, codes: Tensor, weights: Tensor | None = None) -> Batch:
+    """Return rows as a flow sees them, from codes of modelled columns followed by given ones."""
+    count = len(encoding.columns)
+    context = encoding.contexts(codes[:, count:]) if encoding.given_columns else None
+    return Batch(encoding.encode(codes[:, :count], context).rows, context, weights)
+
+
+def _encoding(
+    names: Sequence[str],
+    types: Sequence[str],
+    features: int,
+    moments: Standardisation,
+    given: Standardisation | None,
+) -> NumberEncoding:
+    return NumberEncoding(
+        names[:features],
+        names[features:],
+        moments,
+        Standardisation.identity(0) if given is None else given,
+        types[:features],
     )
 
 
@@ -275,11 +260,11 @@ def _count_members(members: int | None, rows: int, columns: int, features: int, 
     return members
 
 
-def _digest(scales: Scales, weights: Tensor | None) -> str:
+def _digest(encoding: NumberEncoding, weights: Tensor | None) -> str:
     """Return what stands for the scales and weights of a stream."""
     digest = hashlib.blake2b(digest_size=16)
-    known = [] if scales.given is None else [scales.given.location, scales.given.scale]
-    for part in (scales.rows.location, scales.rows.scale, *known, weights):
+    scales = (encoding.standardisation, encoding.given_standardisation)
+    for part in (*(part for each in scales for part in (each.location, each.scale)), weights):
         if part is not None:
             digest.update(part.numpy().data)
     return digest.hexdigest()

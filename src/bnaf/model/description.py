@@ -5,7 +5,6 @@ from typing import Any
 from bnaf.flows.flow import Flow
 from bnaf.flows.registry import flow_name
 from bnaf.model.model import Model
-from bnaf.model.standardisation import Standardisation
 
 
 def describe(what: Flow | Model) -> dict[str, Any]:
@@ -30,28 +29,16 @@ def describe(what: Flow | Model) -> dict[str, Any]:
         "settings": flow.settings,
     }
     if isinstance(what, Model):
-        columns = _columns(what.columns, what.standardisation)
-        for column, kind in zip(columns, what.types, strict=True):
-            column["type"] = kind
-        facts["columns"] = [
-            {key: column[key] for key in ("name", "type", "mean", "deviation")}
-            for column in columns
-        ]
-        facts["given_columns"] = _columns(what.given_columns, what.given_standardisation)
+        facts["columns"], facts["given_columns"] = what.encoding.describe()
         facts["training"] = _training(what)
     return facts
 
 
-def _columns(names: tuple[str, ...], scales: Standardisation) -> list[dict[str, Any]]:
-    moments = zip(names, scales.location.tolist(), scales.scale.tolist(), strict=True)
-    return [{"name": name, "mean": mean, "deviation": scale} for name, mean, scale in moments]
-
-
 def _training(model: Model) -> dict[str, Any]:
     """Return the record of a fit without its history, losses turned into log-likelihoods."""
-    record = {key: value for key, value in model.record.items() if key != "history"}
+    record = {key: value for key, value in model.record.items() if key not in ("history", "shift")}
     for loss, name in (("loss", "log_likelihood"), ("valid", "valid_log_likelihood")):
         value = record.pop(loss, None)
         if isinstance(value, int | float):
-            record[name] = model.standardisation.log_det - value
+            record[name] = model.log_likelihood(value, loss)
     return record

@@ -20,18 +20,17 @@ from bnaf.errors import BnafError, SettingsError, StorageError
 from bnaf.flows.flow import Flow
 from bnaf.flows.registry import flow_name, flow_named, stored_names
 from bnaf.model._blueprint import Shapes, build_flow, check_tensors, check_values, plan_flow
+from bnaf.model._stored import TENSORS, encoding_fields, read_encoding, store_encoding
 from bnaf.model.model import Model
-from bnaf.model.standardisation import Standardisation
 from bnaf.training.record import check_record
 
-FORMAT = 3  # 3: factor and slopes of standardisations are tensors; 2: they may have them
+FORMAT = 4  # 4: columns of every kind; 3: factor and slopes are tensors; 2: they may be there
 HEADER_LIMIT = 2**24  # bytes
 PARTS_LIMIT = {"[": 2**18, "{": 2**18, '"': 2**20, ",": 2**21}  # of a header, as they are counted
-SCALES = "standardisation"  # and, in the names of tensors, its matrices
-MATRICES = ("factor", "slopes")
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     1: lambda header: header,
     2: lambda header: header,
+    3: lambda header: header,
 }
 """From the header of a format to that of the next."""
 
@@ -66,7 +65,7 @@ def save(flow_or_model: nn.Module | Model, path: str | Path, *, overwrite: bool 
     check_tensors(plan_flow(type(flow), flow.settings, shapes, "The flow"), shapes, "The flow")
     check_values(flow, "The flow")
     if isinstance(flow_or_model, Model):
-        tensors |= _matrices(flow_or_model.standardisation)
+        tensors |= store_encoding(flow_or_model.encoding)[1]
     write_contents(Path(path), header, tensors, overwrite=overwrite)
 
 
@@ -89,12 +88,11 @@ def load(
         raise SettingsError(f"dtype must be a floating-point type, got {dtype}.")
     path = Path(path)
     header, tensors = read_contents(path, _check_model)
-    matrices = {name: tensors.pop(f"{SCALES}.{name}", None) for name in MATRICES}
+    found = {name: tensors.pop(name) for name in TENSORS if name in tensors}
     flow = make_flow(header, tensors, path.name)
     flow.to(device=device, dtype=dtype)
     if header["kind"] == "flow":
         return flow
-    found = {name: matrix for name, matrix in matrices.items() if matrix is not None}
     return _model(flow, header, found, path.name)
 
 
@@ -106,14 +104,7 @@ def _describe(what: Flow | Model, flow: Flow) -> dict[str, Any]:
         "settings": flow.settings,
     }
     if isinstance(what, Model):
-        header |= {
-            "columns": what.columns,
-            "types": what.types,
-            "standardisation": _scales(what.standardisation),
-            "given_columns": what.given_columns,
-            "given_standardisation": _scales(what.given_standardisation),
-            "record": what.record,
-        }
+        header |= store_encoding(what.encoding)[0] | {"record": what.record}
     return header
 
 
@@ -169,26 +160,6 @@ def _check_parts(text: str, name: str) -> None:
                 f"{name} has a header with {text.count(mark):,} times {mark!r}, expected "
                 f"{most:,} at most; its record is too long, or it is no model file."
             )
-
-
-def _scales(standardisation: Standardisation) -> dict[str, list[float]]:
-    return {name: getattr(standardisation, name).tolist() for name in ("location", "scale")}
-
-
-def _matrices(standardisation: Standardisation) -> dict[str, Tensor]:
-    """Return the matrices of a standardisation, named as a file names them."""
-    parts = {f"{SCALES}.{name}": getattr(standardisation, name) for name in MATRICES}
-    return {name: part.contiguous() for name, part in parts.items() if part is not None}
-
-
-def _standardisation(parts: Mapping[str, Any], matrices: Mapping[str, Tensor]) -> Standardisation:
-    tensors = {name: torch.tensor(parts[name], dtype=torch.float64) for name in parts}
-    if not all(matrix.is_floating_point() for matrix in matrices.values()):
-        raise TypeError("matrices must be of floating-point numbers")
-    tensors |= matrices
-    return Standardisation(
-        tensors["location"], tensors["scale"], tensors.get("factor"), tensors.get("slopes")
-    )
 
 
 def read_contents(
@@ -288,8 +259,7 @@ def _check_model(header: dict[str, Any], shapes: Shapes, name: str) -> None:
         )
     fields: dict[str, type] = {"kind": str, "flow": str, "settings": dict}
     if header.get("kind") == "model":
-        fields |= {"columns": list, "types": list, "standardisation": dict, "record": dict}
-        fields |= {"given_columns": list, "given_standardisation": dict}
+        fields |= encoding_fields(header) | {"record": dict}
     check_fields(header, fields, name)
     if header["kind"] not in ("flow", "model") or header["flow"] not in stored_names():
         raise StorageError(
@@ -297,8 +267,7 @@ def _check_model(header: dict[str, Any], shapes: Shapes, name: str) -> None:
             f"'flow' or a 'model' named {' or '.join(map(repr, stored_names()))}. Update bnaf?"
         )
     if header["kind"] == "model":
-        known = {f"{SCALES}.{matrix}" for matrix in MATRICES}
-        shapes = {tensor: shape for tensor, shape in shapes.items() if tensor not in known}
+        shapes = {tensor: shape for tensor, shape in shapes.items() if tensor not in TENSORS}
     check_flow(header, shapes, name)
 
 
@@ -349,25 +318,11 @@ def _upgrade(header: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _model(
-    flow: Flow, header: Mapping[str, Any], matrices: Mapping[str, Tensor], name: str
+    flow: Flow, header: Mapping[str, Any], tensors: Mapping[str, Tensor], name: str
 ) -> Model:
     try:
-        scales = [
-            _standardisation(header[SCALES], matrices),
-            _standardisation(header["given_standardisation"], {}),
-        ]
-        if not all(isinstance(name, str) for name in header["columns"] + header["given_columns"]):
-            raise TypeError("names of columns must be strings")
         check_record(header["record"])
-        return Model(
-            flow,
-            columns=header["columns"],
-            standardisation=scales[0],
-            types=header["types"],
-            given_columns=header["given_columns"],
-            given_standardisation=scales[1],
-            record=header["record"],
-        )
+        return Model(flow, read_encoding(header, tensors), record=header["record"])
     except (BnafError, LookupError, TypeError, ValueError, RuntimeError, ArithmeticError) as error:
         raise StorageError(
             f"{name} has columns or a record that do not fit its flow: {error}"

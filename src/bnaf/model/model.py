@@ -1,7 +1,5 @@
 """A flow with the columns and the units of its table."""
 
-import copy
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,29 +9,28 @@ from jaxtyping import Float64
 from torch import Generator, Tensor
 
 from bnaf._checks import whole
-from bnaf._random import private_draws, without_draws
+from bnaf._random import mix_seed, private_draws
+from bnaf.columns.kind import Bounds
 from bnaf.errors import (
-    Argument,
-    DtypeError,
     SettingsError,
     ShapeError,
-    TableWarning,
+    TableError,
     TrainingError,
 )
-from bnaf.flows.ensemble import Ensemble
 from bnaf.flows.flow import Flow
 from bnaf.flows.registry import flow_named
-from bnaf.laws.distribution import FlowDistribution
-from bnaf.model._chunks import CHUNK_ROWS, common_batch, measure_rows
 from bnaf.model._data import FitData
+from bnaf.model._exact import ExactFlow
+from bnaf.model._frames import read_data
+from bnaf.model._making import flow_kind, make_flow, warn_of_secrets
+from bnaf.model.encoding import Encoding, NumberEncoding
 from bnaf.model.standardisation import Standardisation
-from bnaf.tables.names import check_names
-from bnaf.tables.table import Table, check_types
+from bnaf.tables.frames import Frame, read_frame
+from bnaf.tables.reading import read_table
+from bnaf.tables.table import Table
 from bnaf.training import TrainingRecord, TrainingSettings, fit, resolve
 
-BYTES_PER_WEIGHT = 50  # of a flow while it trains: gradients, moments, averages and matrices
-WORTH_TELLING = 1.0  # gigabytes
-GIVEN_AWAY = 2  # rows that mean and deviation determine
+MOST_ROUNDS = 100  # of draws, in search of rows without empty cells
 
 
 class Model:
@@ -50,7 +47,9 @@ class Model:
     generators of the model's own.
 
     Args:
-        flow: The flow of the standardised rows.
+        flow: The flow of the encoded rows.
+        encoding: How rows of the table become rows of the flow; by default numbers, as the other
+            arguments say.
         columns: Names of the columns; x0, x1, ... by default.
         standardisation: Location and scale of each column; rows are taken as they are by default.
         types: Element types the columns have in the table, by NumPy's names.
@@ -73,6 +72,7 @@ class Model:
     def __init__(
         self,
         flow: Flow,
+        encoding: Encoding | None = None,
         *,
         columns: Sequence[str] | None = None,
         standardisation: Standardisation | None = None,
@@ -83,16 +83,21 @@ class Model:
     ) -> None:
         features, given = flow.features, flow.context_features
         self.flow = flow
-        self.columns = _names("columns", columns, features, "x")
-        self.standardisation = _scales("standardisation", standardisation, features)
-        self.types = tuple(types) if types is not None else ("float64",) * features
-        _agree("types", len(self.types), features)
-        check_types(self.types)
-        self.given_columns = _names("given_columns", given_columns, given, "c")
-        self.given_standardisation = _scales("given_standardisation", given_standardisation, given)
-        if self.standardisation.slopes is not None:
-            _agree("slopes of standardisation", self.standardisation.slopes.shape[1], given)
-        check_names([*self.columns, *self.given_columns])
+        if encoding is None:
+            encoding = NumberEncoding(
+                _names("columns", columns, features, "x"),
+                _names("given_columns", given_columns, given, "c"),
+                standardisation or Standardisation.identity(features),
+                given_standardisation or Standardisation.identity(given),
+                types if types is not None else ("float64",) * features,
+            )
+        if (encoding.features, encoding.context_features) != (features, given):
+            raise SettingsError(
+                f"The encoding makes rows of {encoding.features} and contexts of "
+                f"{encoding.context_features} columns, the flow takes {features} and {given}; "
+                "give those that belong together."
+            )
+        self.encoding = encoding
         self.record: dict[str, Any] = dict(record or {})
 
     @classmethod
@@ -105,6 +110,8 @@ class Model:
         valid: Any = None,
         test: float = 0.0,
         weights: Any = None,
+        kinds: Mapping[str, str] | None = None,
+        bounds: Mapping[str, Bounds] | None = None,
         members: int | None = None,
         flow: str = "bnaf",
         flow_settings: Mapping[str, Any] | None = None,
@@ -114,8 +121,13 @@ class Model:
         logs: Path | str | None = None,
         loggers: Sequence[str] = ("csv",),
         progress: bool = True,
+        announce: Callable[[str], None] | None = None,
     ) -> "Model":
         """Fit a flow to a table, standardised by the moments of its rows.
+
+        Frames and files may have columns of every kind: text, whole or rounded numbers, dates,
+        values that occur often, and empty cells; what is discrete then has a mass, and what is
+        continuous a density. Arrays and tensors are numbers with a density.
 
         Up to 1,000 rows are also whitened: what is left to the flow is what the Gaussian of their
         means and covariance, or the linear regression on given columns, does not explain. Without
@@ -133,6 +145,10 @@ class Model:
                 :mod:`bnaf.report` can judge by them.
             weights: How much each row counts, in the moments as well; rows are then not set aside
                 unless asked for.
+            kinds: What some columns mean, by name, where that is not read off them rightly:
+                "category", "whole", "grid", "number", "date", or "text", which is left out.
+            bounds: Least and largest value of some columns of numbers, by name, ``None`` where
+                there is none: the density is zero outside.
             members: Number of flows whose densities are averaged, for one column given others.
                 Each leaves out a part of the rows, by which it is judged. ``None`` chooses 5 for
                 up to 10,000 rows without validation rows, and 1 for all other tables.
@@ -144,6 +160,7 @@ class Model:
             logs: Folder for logs of every evaluation.
             loggers: Which: "csv", "tensorboard" or both.
             progress: Whether to show progress.
+            announce: Called with a line on each column that is no plain number, or left out.
 
         Raises:
             TableError: If the table cannot be modelled.
@@ -157,12 +174,27 @@ class Model:
             torch.Size([200])
         """
         settings = settings or TrainingSettings()
-        data = FitData.read(table, columns, given, valid, test, weights, settings.seed, members)
-        kind = flow_named(flow)
-        settings = resolve(settings, data.facts, kind)
-        _warn_of_secrets(data.facts.rows)
+        flow_named(flow)
+        data = read_data(
+            table,
+            columns,
+            given,
+            valid,
+            test,
+            weights,
+            settings.seed,
+            members,
+            kinds,
+            bounds,
+            flow,
+        )
+        if announce is not None:
+            for name, words in data.encoding.read_as.items():
+                announce(f"{name}: {words}")
+        settings = resolve(settings, data.facts, flow_kind(flow, data))
+        warn_of_secrets(data.facts.rows)
         with private_draws(settings.seed):
-            untrained = _make_flow(flow, data, flow_settings or {}).to(dtype)
+            untrained = make_flow(flow, data, flow_settings or {}).to(dtype)
         try:
             record = fit(
                 untrained,
@@ -176,7 +208,7 @@ class Model:
         except TrainingError as error:
             message = str(error)
             if error.column is not None and not data.facts.white:
-                message += f" Column {error.column} is {data.columns[error.column]!r}."
+                message += f" Column {error.column} is {data.encoding.columns[error.column]!r}."
             model = cls._fitted(untrained, data, error.record)
             raise TrainingError(message, error.record, column=error.column, model=model) from None
         return cls._fitted(untrained, data, record)
@@ -185,15 +217,44 @@ class Model:
     def _fitted(cls, flow: Flow, data: FitData, record: TrainingRecord | None) -> "Model":
         """Return the model of a flow that was fitted to the rows of a table."""
         facts = record.shortened().as_dict() if record else {}
-        return cls(
-            flow,
-            columns=data.columns,
-            standardisation=data.scales.rows,
-            types=data.types,
-            given_columns=data.given,
-            given_standardisation=data.scales.given,
-            record=facts | {"split": data.split.as_dict()},
-        )
+        facts |= {"split": data.split.as_dict()}
+        if data.shifts:
+            facts |= {"shift": dict(data.shifts)}
+        return cls(flow, data.encoding, record=facts)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns that are modelled."""
+        return self.encoding.columns
+
+    @property
+    def given_columns(self) -> tuple[str, ...]:
+        """Names of the columns that are conditioned on."""
+        return self.encoding.given_columns
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """Element types of what stands for the modelled columns, by NumPy's names."""
+        return self.encoding.types
+
+    @property
+    def standardisation(self) -> Standardisation:
+        """Location and scale of each modelled column."""
+        return self._numbers.standardisation
+
+    @property
+    def given_standardisation(self) -> Standardisation:
+        """Location and scale of each given column."""
+        return self._numbers.given_standardisation
+
+    @property
+    def _numbers(self) -> NumberEncoding:
+        if not isinstance(self.encoding, NumberEncoding):
+            raise SettingsError(
+                "A model of columns of several kinds has no standardisation; its encoding says "
+                "what becomes of them."
+            )
+        return self.encoding
 
     @property
     def features(self) -> int:
@@ -212,29 +273,77 @@ class Model:
         self.flow.to(device=device, dtype=dtype)
         return self
 
-    def log_prob(
-        self, rows: Tensor | Table, given: Tensor | Table | None = None
-    ) -> Float64[Tensor, "*batch"]:
+    def log_prob(self, rows: Any, given: Any = None) -> Float64[Tensor, "*batch"]:
         """Return the log-density of each row, in nats and in the units of the table.
 
         Gradients reach rows and given columns, not the weights.
 
         Args:
-            rows: Rows in the units of the table. Of a table, columns are taken by name.
-            given: Given columns, one row per row or one for all; of a table ``rows`` they are
+            rows: Rows in the units of the table: a table, or anything that :func:`bnaf.read_table`
+                reads, by the names of its columns; or a tensor or an array, by their order.
+            given: Given columns, one row per row or one for all; where rows have names they are
                 taken from there by default.
 
         Raises:
             ShapeError: If the number of columns is wrong, or given ones are missing or not wanted.
             TableError: If a table lacks a column.
         """
-        scores = self._measure(rows, given, FlowDistribution.log_prob)
-        return scores + self.standardisation.log_det
+        scores, shift = self._exact.measure(rows, given, _log_prob)
+        return scores + shift
 
-    def base_noise(
-        self, rows: Tensor | Table, given: Tensor | Table | None = None
-    ) -> Float64[Tensor, "*batch features"]:
-        """Return the base noise z that the flow maps each row to, as normal scores.
+    def log_shares(self, rows: Any, given: Any = None) -> Float64[Tensor, "rows columns"]:
+        """Return log p(cell | the cells before it) of each column, in nats.
+
+        They add up to the log-density of the row, and tell which cell makes it unlikely. First
+        come the columns that are discrete, which of the others are empty, and then the numbers.
+
+        Args:
+            rows: As in :meth:`log_prob`.
+            given: As there.
+
+        Raises:
+            SettingsError: If the columns are not modelled one after another.
+        """
+        return self._exact.log_shares(rows, given)
+
+    def read(self, source: Any, *, drop_missing: bool = False, **reading: Any) -> Table:
+        """Return rows as the model sees them: a table of one number per cell, given columns last.
+
+        Numbers are themselves; what stands for other cells the encoding says.
+
+        Args:
+            source: Anything that :func:`bnaf.read_table` reads.
+            drop_missing: Whether to leave out rows with an empty cell.
+            reading: How a file is written, as there.
+
+        Raises:
+            TableError: If a column is missing, or its cells are not what they were in the fit.
+        """
+        columns = [*self.columns, *self.given_columns]
+        if isinstance(source, Table):
+            return source.select(columns)
+        if isinstance(self.encoding, NumberEncoding):
+            reading |= {"given": self.given_columns, "warn": False}
+            return read_table(source, columns=columns, drop_missing=drop_missing, **reading)
+        frame = read_frame(source, columns=columns, **reading)
+        if drop_missing:
+            frame = frame.take(frame.complete)
+        parts = [self.encoding.codes(frame, "rows")]
+        parts += [self.encoding.codes(frame, "given")] if self.given_columns else []
+        return Table(torch.cat(parts, 1), tuple(columns), numbers=torch.from_numpy(frame.numbers))
+
+    def log_likelihood(self, loss: float, part: str = "loss") -> float:
+        """Return what a loss of the training record says in the units of the table.
+
+        Args:
+            loss: Nats per row, as the flow counts them.
+            part: "loss" for training rows, "valid" for validation rows.
+        """
+        shifts = self.record.get("shift", {})
+        return float(shifts.get(part, self.encoding.shift)) - loss
+
+    def base_noise(self, rows: Any, given: Any = None) -> Float64[Tensor, "*batch features"]:
+        """Return the base noise z that the flow maps each row to.
 
         Where the model is right, its entries are independent and standard normal. Rows out of the
         reach of a flow that is not onto have infinite ones.
@@ -247,12 +356,12 @@ class Model:
             ShapeError: If the number of columns is wrong, or given ones are missing or not wanted.
             TableError: If a table lacks a column.
         """
-        return self._measure(rows, given, FlowDistribution.normal_scores)
+        return self._exact.measure(rows, given, _base_noise)[0]
 
     def sample(
         self,
         count: int,
-        given: Tensor | Table | None = None,
+        given: Any = None,
         *,
         seed: int | None = None,
         generator: Generator | None = None,
@@ -262,7 +371,9 @@ class Model:
 
         Args:
             count: How many rows, for each row of ``given``.
-            given: Given columns, where the model has some.
+            given: Given columns, where the model has some. Of columns of every kind that are
+                modelled any may be given, as ``{"cut": "Ideal"}``: in closed form where no other
+                comes before them, else by weighing draws, with a warning where few are left.
             seed: Seed of the draw; a fresh one by default.
             generator: Source of that seed, instead.
             outside: What to do with draws of the base that have no pre-image, under a flow that is
@@ -279,167 +390,73 @@ class Model:
         if generator is not None:
             draw = torch.randint(2**62, (), generator=generator, device=generator.device)
             seed = int(draw.item())
-        flow, context = self._precise(), self._context(given)
-        with torch.no_grad(), private_draws(seed):
-            law = flow(context)
-            size = max(1, CHUNK_ROWS // max(1, law.batch_shape.numel()))
-            sizes = [min(size, count - start) for start in range(0, count, size)] or [0]
-            parts = [law.sample((part,), outside=outside) for part in sizes]
-        return self.standardisation.invert(torch.cat(parts), context).to(self.device)
+        with private_draws(seed):
+            return self._exact.draw(count, given, outside=outside).to(self.device)
 
     def sample_table(
         self,
         count: int,
-        given: Tensor | Table | None = None,
+        given: Any = None,
         *,
+        complete: bool = False,
         seed: int | None = None,
         generator: Generator | None = None,
         outside: str = "raise",
-    ) -> Table:
+    ) -> Table | Frame:
         """Draw rows as a table with the columns and types of the one that was fitted.
 
         Args:
             count: How many rows.
-            given: One row of given columns, where the model has some.
+            given: One row of given columns, as in :meth:`sample`.
+            complete: Whether to draw only rows without empty cells; they come as often as in the
+                table otherwise.
             seed: Seed of the draw; a fresh one by default.
             generator: Source of that seed, instead.
             outside: As in :meth:`sample`.
 
         Raises:
             ShapeError: If there are several rows of given columns.
+            TableError: If hardly any row is complete.
         """
         count = whole("count", count, least=0)
-        rows = self.sample(count, given, seed=seed, generator=generator, outside=outside)
+        how: dict[str, Any] = {"generator": generator, "outside": outside}
+        rows = self.sample(count, given, seed=seed, **how)
+        for more in range(MOST_ROUNDS if complete else 0):
+            whole_rows = rows.reshape(-1, self.features)
+            rows = whole_rows[~whole_rows.isnan().any(-1)][:count]
+            if len(rows) == count:
+                break
+            again = None if seed is None else mix_seed(seed, more)
+            rows = torch.cat([rows, self.sample(count, given, seed=again, **how)])
+        if complete and len(rows) != count:
+            raise TableError(
+                f"Of {MOST_ROUNDS * count:,} rows that were drawn {len(rows):,} are complete, "
+                f"expected {count:,}; draw rows with empty cells, or model fewer columns."
+            )
         if rows[:1].numel() > self.features:
             raise ShapeError(
                 f"sample_table expects one row of given columns, got {tuple(rows.shape[1:-1])}; "
                 "use sample, which returns a tensor."
             )
-        return Table(rows.reshape(count, self.features), self.columns, self.types)
+        return self.encoding.table(rows.reshape(count, self.features))
 
-    def _measure(
-        self,
-        rows: Tensor | Table,
-        given: Tensor | Table | None,
-        measure: Callable[[FlowDistribution, Tensor], Tensor],
-    ) -> Tensor:
-        """Return what is measured of rows under the law of their given columns."""
-        if given is None and self.given_columns and isinstance(rows, Table):
-            given = rows.select(self.given_columns)
-        flow = self._precise()
-        x = self._values(rows, self.columns, "rows")
-        context = self._context(given)
-        differentiable = x.requires_grad or (context is not None and context.requires_grad)
-        with torch.set_grad_enabled(differentiable and torch.is_grad_enabled()):
-            found = measure_rows(flow, self._standardise(x, context), context, measure)
-            return found.to(_device(rows))
-
-    def _precise(self) -> Flow:
-        """Return the flow in float64; a copy, so that its own type and mode stay."""
-        device = torch.device("cpu") if self.device.type == "mps" else self.device
-        return copy.deepcopy(self.flow).to(device, torch.float64).eval().requires_grad_(False)
-
-    def _context(self, given: Tensor | Table | None) -> Tensor | None:
-        if given is None:
-            if self.given_columns:
-                raise ShapeError(
-                    f"This model expects the given columns {', '.join(self.given_columns)}; "
-                    "give them with ",
-                    Argument("given"),
-                    ".",
-                )
-            return None
-        if not self.given_columns:
-            raise ShapeError("This model has no given columns; leave out ", Argument("given"), ".")
-        values = self._values(given, self.given_columns, "given")
-        return self.given_standardisation.apply(values)
-
-    def _standardise(self, x: Tensor, context: Tensor | None) -> Tensor:
-        """Return rows as the flow sees them."""
-        if context is not None:
-            common_batch(x, context)
-        return self.standardisation.apply(x, context)
-
-    def _values(self, rows: object, columns: tuple[str, ...], name: str) -> Tensor:
-        """Return values of named columns in float64, beside the flow."""
-        if isinstance(rows, Table):
-            rows = rows.select(columns).rows
-        if not isinstance(rows, Tensor) or rows.is_complex():
-            raise DtypeError(
-                f"{name} must be a table or a tensor of real numbers, got "
-                f"{type(rows).__name__}; convert it with torch.as_tensor(...)."
-            )
-        if rows.dim() == 0 or rows.shape[-1] != len(columns):
-            raise ShapeError(
-                f"The model expects {len(columns)} columns ({', '.join(columns[:8])}) in the last "
-                f"dimension of {name}, got shape {tuple(rows.shape)}."
-            )
-        if self.device.type == "mps":
-            return rows.cpu().to(torch.float64)
-        return rows.to(self.device, torch.float64)
+    @property
+    def _exact(self) -> ExactFlow:
+        return ExactFlow(self.flow, self.encoding)
 
     def __repr__(self) -> str:
         given = f", given_columns={self.given_columns}" if self.given_columns else ""
         return f"Model({type(self.flow).__name__}, columns={self.columns}{given})"
 
 
-def _make_flow(name: str, data: FitData, flow_settings: Mapping[str, Any]) -> Flow:
-    """Return the flow that suits a table, as it starts."""
-    kind, columns, given = flow_named(name), len(data.columns), len(data.given)
-    sizes = kind.sizes_for(columns, small=data.facts.small)
-    if given:
-        sizes |= kind.context_sizes_for(given, data.facts.rows)
-    sizes |= flow_settings
-    _warn_of_cost(kind, columns, {"context_features": given} | sizes, data.members)
-    if data.members > 1:
-        flow: Flow = Ensemble(columns, given, flow=name, members=data.members, settings=sizes)
-    else:
-        flow = kind(columns, **{"context_features": given} | sizes)
-    if data.facts.white or given:
-        flow.start_smoothly()
-    contexts = data.contexts if given else None
-    if contexts is not None:
-        flow.see_contexts(contexts)
-    return flow
+def _log_prob(law: Any, rows: Tensor) -> Tensor:
+    scores: Tensor = law.log_prob(rows)
+    return scores
 
 
-def _warn_of_cost(kind: type[Flow], columns: int, sizes: Mapping[str, Any], members: int) -> None:
-    """Warn before much memory is taken, of a table so wide that its flow needs it."""
-    with torch.device("meta"), without_draws():
-        weights = sum(part.numel() for part in kind(columns, **sizes).parameters())
-    weights *= members
-    gigabytes = BYTES_PER_WEIGHT * weights / 1e9
-    if gigabytes > WORTH_TELLING:
-        warnings.warn(
-            TableWarning(
-                f"{columns:,} columns make a flow of {weights:,} weights, which takes about "
-                f"{gigabytes:.1f} GB of memory to train. If that is too much, model fewer with ",
-                Argument("columns"),
-                ".",
-            ),
-            stacklevel=4,
-        )
-
-
-def _warn_of_secrets(rows: int | None) -> None:
-    """Warn of rows so few that the moments of a model give them away."""
-    if rows is not None and rows <= GIVEN_AWAY:
-        warnings.warn(
-            TableWarning(
-                f"The fit has {rows} row{'s' * (rows > 1)}, which the means and deviations in its "
-                "model give away exactly. Expected many more rows; share the model only with "
-                "those who may see them."
-            ),
-            stacklevel=3,
-        )
-
-
-def _device(holder: object) -> torch.device:
-    if isinstance(holder, Tensor):
-        return holder.device
-    if isinstance(holder, Flow):
-        return next(holder.parameters()).device
-    return torch.device("cpu")
+def _base_noise(law: Any, rows: Tensor) -> Tensor:
+    noise: Tensor = law.normal_scores(rows)
+    return noise
 
 
 def _names(
@@ -447,18 +464,8 @@ def _names(
 ) -> tuple[str, ...]:
     if names is None:
         return tuple(f"{letter}{index}" for index in range(features))
-    _agree(setting, len(names), features)
-    return tuple(names)
-
-
-def _scales(setting: str, scales: Standardisation | None, features: int) -> Standardisation:
-    scales = Standardisation.identity(features) if scales is None else scales
-    _agree(setting, scales.features, features)
-    return scales
-
-
-def _agree(setting: str, got: int, expected: int) -> None:
-    if got != expected:
+    if len(names) != features:
         raise SettingsError(
-            f"{setting} must have one entry per column of the flow ({expected}), got {got}."
+            f"{setting} must have one entry per column of the flow ({features}), got {len(names)}."
         )
+    return tuple(names)

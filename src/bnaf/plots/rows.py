@@ -143,7 +143,9 @@ def _some(values: np.ndarray, count: int, seed: int) -> np.ndarray:
 
 def _limits(values: np.ndarray) -> tuple[float, float]:
     """Return where the data lie, the outermost thousandths of many rows apart."""
-    values = np.clip(values, -LARGEST, LARGEST)
+    values = np.clip(values[~np.isnan(values)], -LARGEST, LARGEST)
+    if not len(values):
+        return 0.0, 1.0
     low, high = (float(value) for value in np.quantile(values, [0.001, 0.999]))
     margin = 0.06 * (high - low) or 0.5 * abs(high) or 0.5
     return low - margin, high + margin

@@ -28,28 +28,26 @@ def plot_training(axes: Axes, model: Model) -> Axes:
         raise SettingsError(
             "Expected a model with a record of its training, got none; fit one with Model.fit."
         )
-    log_det = model.standardisation.log_det
     steps = [entry["step"] for entry in history]
-    train = [log_det - entry["loss"] for entry in history]
+    train = [model.log_likelihood(entry["loss"]) for entry in history]
     axes.plot(steps, train, color=DATA, marker="." if len(steps) < 3 else "", label="training")
     courses = [train]
     if all(entry["valid"] is not None for entry in history):
-        valid = [log_det - entry["valid"] for entry in history]
+        valid = [model.log_likelihood(entry["valid"], "valid") for entry in history]
         courses.append(valid)
         axes.plot(steps, valid, color=MODEL, linestyle="--", label="validation")
-        _mark_best(axes, model, log_det)
+        _mark_best(axes, model)
     _set_limits(axes, courses)
     set_labels(axes, x="step", y="log-likelihood (nats per row)")
     show_legend(axes, fontsize=8, ncols=3, **ABOVE)
     return axes
 
 
-def _mark_best(axes: Axes, model: Model, log_det: float) -> None:
+def _mark_best(axes: Axes, model: Model) -> None:
     step, valid = model.record.get("best_step"), model.record.get("valid")
     if step and valid is not None:
-        axes.plot(
-            step, log_det - valid, "o", color=COLOURS[2], markersize=6, label="kept", zorder=3
-        )
+        kept = model.log_likelihood(valid, "valid")
+        axes.plot(step, kept, "o", color=COLOURS[2], markersize=6, label="kept", zorder=3)
 
 
 def _set_limits(axes: Axes, courses: list[list[float]]) -> None:

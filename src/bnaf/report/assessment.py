@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -12,12 +12,13 @@ from torch import Tensor
 from bnaf._text import plain_name
 from bnaf.evaluation.calibration import CalibrationCheck, Verdict, check_calibration, column_shares
 from bnaf.evaluation.classical import fit_gaussian
+from bnaf.evaluation.independent import score_independent
 from bnaf.evaluation.scores import COLUMN, Scores, standard_error
 from bnaf.model.description import describe
+from bnaf.model.kinds import KindEncoding
 from bnaf.model.model import Model
 from bnaf.report.care import Care, find_care
 from bnaf.report.parts import Part, Parts, find_parts
-from bnaf.tables.reading import read_table
 from bnaf.tables.table import Table
 
 LEAST = 10
@@ -31,14 +32,14 @@ class Standing(NamedTuple):
         part: Name of the rows.
         rows: How many.
         model: Mean log-likelihood, and its standard error.
-        gaussian: The same under a Gaussian; ``None`` where it could not be fitted.
+        baseline: The same under a simple density; ``None`` where it could not be fitted.
         gain: Mean of the differences row by row, and its standard error.
     """
 
     part: str
     rows: int
     model: tuple[float, float]
-    gaussian: tuple[float, float] | None
+    baseline: tuple[float, float] | None
     gain: tuple[float, float] | None
 
 
@@ -49,7 +50,7 @@ class UnlikelyRow(NamedTuple):
         part: Which rows it is of.
         number: Its number in the file, from 1.
         log_density: In nats.
-        values: Values by the order of the columns, given ones last.
+        values: Values as they are written, in the order of the columns, given ones last.
         column: The column whose value is out of the ordinary, if it is one alone.
         why: What is unlikely about it, in plain words.
     """
@@ -57,7 +58,7 @@ class UnlikelyRow(NamedTuple):
     part: str
     number: int
     log_density: float
-    values: tuple[float, ...]
+    values: tuple[Any, ...]
     column: str | None
     why: str
 
@@ -87,6 +88,15 @@ class Assessment:
     private: bool = False
 
     @property
+    def baseline(self) -> str:
+        """What the model is held against."""
+        return (
+            "independent columns"
+            if isinstance(self.model.encoding, KindEncoding)
+            else "a Gaussian"
+        )
+
+    @property
     def standing(self) -> Standing:
         """That of the rows the model is judged by."""
         name = self.parts.judged.name
@@ -105,6 +115,7 @@ class Assessment:
             "model": describe(self.model),
             "same_table": self.parts.same_table,
             "judged_by": self.parts.judged.name,
+            "baseline": self.baseline,
             "standings": [_standing_facts(standing) for standing in self.standings],
             "calibration": self.verdict._asdict()
             | {
@@ -166,18 +177,15 @@ def assess(
 
 
 def _as_table(model: Model, rows: Any) -> Table:
-    if isinstance(rows, Table):
-        return rows
-    columns = [*model.columns, *model.given_columns]
-    return read_table(rows, columns=columns, given=model.given_columns, warn=False)
+    return rows if isinstance(rows, Table) else model.read(rows)
 
 
 def _standings(model: Model, parts: Parts, scores: dict[str, Scores]) -> list[Standing]:
-    gaussian = _gaussian(model, parts.reference, [part.rows for part in parts.parts])
+    baseline = _baseline(model, parts.reference, [part.rows for part in parts.parts])
     standings = []
     for index, part in enumerate(parts.parts):
         own = scores[part.name].log_densities
-        other = None if gaussian is None else gaussian[index]
+        other = None if baseline is None else baseline[index]
         standings.append(
             Standing(
                 part.name,
@@ -188,6 +196,14 @@ def _standings(model: Model, parts: Parts, scores: dict[str, Scores]) -> list[St
             )
         )
     return standings
+
+
+def _baseline(model: Model, reference: Table, tables: Sequence[Table]) -> list[Tensor] | None:
+    """Return log-densities under a simple density: a Gaussian, or independent columns."""
+    if not isinstance(model.encoding, KindEncoding):
+        return _gaussian(model, reference, tables)
+    rows = [table.select(model.columns).rows for table in (reference, *tables)]
+    return score_independent(model.encoding.schema, rows[0], rows[1:])
 
 
 def _gaussian(model: Model, reference: Table, tables: Sequence[Table]) -> list[Tensor] | None:
@@ -222,21 +238,37 @@ def _least_likely(
     numbers = torch.cat([part.numbers for part in parts])
     everything = Table(torch.cat([part.rows.rows for part in parts]), parts[0].rows.columns)
     rows = everything.take(chosen)
-    shares = column_shares(model, rows, seed=seed)
+    explain = _explainer(model, rows, seed)
+    values = model.encoding.values(rows.rows)
     found = []
     for place, index in enumerate(chosen.tolist()):
-        column, why = _explain(model, shares[place])
+        column, why = explain(place)
         found.append(
             UnlikelyRow(
                 names[index],
                 int(numbers[index]),
                 densities[index].item(),
-                tuple(rows.rows[place].tolist()),
+                tuple(values[place]),
                 column,
                 why,
             )
         )
     return found
+
+
+def _explainer(model: Model, rows: Table, seed: int) -> Callable[[int], tuple[str | None, str]]:
+    """Return what says of each row which column is unlikely in it, and why."""
+    if not isinstance(model.encoding, KindEncoding):
+        shares = column_shares(model, rows, seed=seed)
+        return lambda place: _explain(model, shares[place])
+    cells = model.log_shares(rows)
+
+    def explain(place: int) -> tuple[str | None, str]:
+        index = int(cells[place].argmin())
+        name = model.columns[index]
+        return name, f"{plain_name(name)}: {cells[place, index]:.2f} nats given the cells before"
+
+    return explain
 
 
 def _explain(model: Model, shares: Tensor) -> tuple[str | None, str]:
@@ -265,7 +297,7 @@ def _mean(values: Tensor) -> tuple[float, float]:
 
 def _standing_facts(standing: Standing) -> dict[str, Any]:
     facts: dict[str, Any] = {"part": standing.part, "rows": standing.rows}
-    for name in ("model", "gaussian", "gain"):
+    for name in ("model", "baseline", "gain"):
         mean, error = getattr(standing, name) or (math.nan, math.nan)
         facts |= {name: mean, f"{name}_error": error}
     return facts

@@ -33,14 +33,11 @@ def find_care(model: Model, table: Table, check: CalibrationCheck) -> list[Care]
         check: How it is calibrated.
     """
     rows = table.select(model.columns)
-    found = [
-        *_constant(rows),
-        *_constant(table.select(model.given_columns)),
-        *_tied(rows),
-        *_far(rows),
-        *_same(rows),
-        *_miscalibrated(check),
-    ]
+    found = [*_miscalibrated(check)]
+    if model.encoding.noisy:  # else what repeats has a mass, and codes are no amounts
+        given = table.select(model.given_columns)
+        found = [*_constant(rows), *_constant(given), *_tied(rows), *_far(rows), *_same(rows)]
+        found += _miscalibrated(check)
     if len(rows) < FEW_ROWS * rows.features:
         few = f"{len(rows):,} rows for {rows.features} columns"
         found.append(Care("all columns", few, "Take more rows, or fewer columns."))

@@ -19,6 +19,14 @@ from bnaf.report.assessment import Assessment, Standing
 from bnaf.report.pictures import draw_figures, paired_columns
 from bnaf.report.words import clean, say_fit, say_gain, say_judged, say_memory, say_rows
 
+COLUMNS_TEXT = {
+    True: "Columns are standardised by the mean and the deviation of the training rows; "
+    "log-densities are in the units of the table.",
+    False: "What is discrete has a mass, what is continuous a density in the units of the table, "
+    "and empty cells are integrated out; the log-likelihood of a row adds their logarithms.",
+}
+"""What becomes of columns, by whether all are plain numbers."""
+
 
 class Cell(NamedTuple):
     """One cell of a table: what it says, and the number it is sorted by, if it is one."""
@@ -124,6 +132,7 @@ def _facts(assessment: Assessment) -> dict[str, Any]:
     return {
         "flow": facts["flow"],
         "weights": f"{facts['weights']:,}",
+        "column_headers": _column_headers(facts),
         "columns": _column_rows(facts),
         "given": [clean(name) for name in model.given_columns],
         "features": model.features,
@@ -135,12 +144,12 @@ def _facts(assessment: Assessment) -> dict[str, Any]:
         "nats": typeset(standing.model[0], 3),
         "error": typeset(standing.model[1], 3),
         "gain": None if standing.gain is None else typeset(standing.gain[0], 2, sign=True),
-        "gain_text": say_gain(standing),
+        "gain_text": say_gain(standing, assessment.baseline),
+        "baseline": assessment.baseline,
+        "baseline_text": _baseline_text(assessment),
+        "column_text": COLUMNS_TEXT[model.encoding.noisy],
         "memory_text": say_memory(assessment),
         "has_validation": model.record.get("valid") is not None,
-        "gaussian_name": "linear regression with Gaussian noise"
-        if model.given_columns
-        else "Gaussian with the covariance of the training rows",
         "standings": [_standing_row(entry) for entry in assessment.standings],
         "verdict": assessment.verdict,
         "tests": _test_rows(assessment),
@@ -152,22 +161,36 @@ def _facts(assessment: Assessment) -> dict[str, Any]:
     }
 
 
+def _baseline_text(assessment: Assessment) -> str:
+    """Return what the model is held against, as part of a sentence."""
+    if not assessment.model.encoding.noisy:
+        return "that every column has its own distribution, whatever the others are"
+    if assessment.model.given_columns:
+        return "a linear regression with Gaussian noise"
+    return "a Gaussian with the covariance of the training rows"
+
+
+def _column_headers(facts: dict[str, Any]) -> list[str]:
+    kinds = any("read_as" in column for column in facts["columns"])
+    return ["column", "type", "read as"] if kinds else ["column", "type", "mean", "deviation"]
+
+
 def _column_rows(facts: dict[str, Any]) -> list[list[Cell]]:
     given = [column | {"type": "given"} for column in facts["given_columns"]]
-    return [
-        [
-            Cell(clean(column["name"])),
-            Cell(clean(column["type"])),
-            Cell(f"{column['mean']:.6g}", column["mean"]),
-            Cell(f"{column['deviation']:.6g}", column["deviation"]),
-        ]
-        for column in [*facts["columns"], *given]
-    ]
+    rows = []
+    for column in [*facts["columns"], *given]:
+        named = [Cell(clean(column["name"])), Cell(clean(column["type"]))]
+        if "read_as" in column:
+            rows.append([*named, Cell(clean(column["read_as"]))])
+            continue
+        moments = [Cell(f"{column[key]:.6g}", column[key]) for key in ("mean", "deviation")]
+        rows.append([*named, *moments])
+    return rows
 
 
 def _standing_row(standing: Standing) -> list[Cell]:
     cells = [Cell(standing.part), Cell(f"{standing.rows:,}", standing.rows)]
-    for pair, sign in ((standing.model, False), (standing.gaussian, False), (standing.gain, True)):
+    for pair, sign in ((standing.model, False), (standing.baseline, False), (standing.gain, True)):
         mean, error = pair or (math.nan, math.nan)
         if pair is None:
             cells.append(Cell("–", math.nan))
@@ -207,7 +230,14 @@ def _least_rows(assessment: Assessment) -> list[list[Cell]]:
             Cell(row.part),
             Cell(typeset(row.log_density, 2), row.log_density),
             Cell(clean(row.why)),
-            *(Cell(f"{value:.6g}", value) for value in row.values),
+            *(_value(value) for value in row.values),
         ]
         for row in assessment.least
     ]
+
+
+def _value(value: Any) -> Cell:
+    """Return the cell of a value as it is written; nothing where it is empty."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return Cell(f"{value:.6g}", value)
+    return Cell("" if value is None else clean(value))

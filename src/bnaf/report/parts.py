@@ -7,12 +7,10 @@ from torch import Tensor
 
 from bnaf.errors import TableError
 from bnaf.model.model import Model
-from bnaf.model.standardisation import Standardisation
 from bnaf.tables.splits import RowSplit
 from bnaf.tables.table import Table
 
 TRAIN, VALID, TEST, ALL, NEW = "training", "validation", "test", "all", "new"
-SAME = 1e-9  # rounding apart, in deviations of a column
 JUDGED_BY = (NEW, TEST, ALL, VALID, TRAIN)  # the first that is there, least flattered first
 
 
@@ -87,20 +85,7 @@ def _is_table_of(model: Model, table: Table, split: RowSplit) -> bool:
     """
     if len(table) != split.rows:
         return False
-    rows = table.take(split.sets().train)
-    for names, scales in (
-        (model.columns, model.standardisation),
-        (model.given_columns, model.given_standardisation),
-    ):
-        if not names:
-            continue
-        found = Standardisation.from_rows(rows.select(names).rows)
-        apart = (found.location - scales.location).abs() / scales.scale
-        if bool((apart > SAME).any()) or bool(
-            (found.scale / scales.scale - 1).abs().gt(SAME).any()
-        ):
-            return False
-    return True
+    return model.encoding.is_of(table.rows[split.sets().train])
 
 
 def _recorded_split(model: Model) -> RowSplit | None:

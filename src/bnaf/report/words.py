@@ -62,8 +62,8 @@ def say_rows(assessment: Assessment) -> str:
         else "The model was fitted to another table, or to this one read with other options"
     )
     return (
-        f"{known}, so {_listed(counts)} are taken together, and the Gaussian is fitted to the "
-        "rows of this table, which favours it."
+        f"{known}, so {_listed(counts)} are taken together, and what it is held against is fitted "
+        "to the rows of this table, which favours that."
     )
 
 
@@ -83,24 +83,24 @@ def say_judged(part: str) -> str:
     return JUDGED[part]
 
 
-def say_gain(standing: Standing) -> str:
-    """Say whether a model is better than a Gaussian."""
+def say_gain(standing: Standing, baseline: str = "a Gaussian") -> str:
+    """Say whether a model is better than what it is held against."""
     if standing.gain is None:
         return "There is no Gaussian to compare with: its covariance could not be computed."
     gain, error = standing.gain
     if math.isnan(error) or math.isinf(gain) or math.isnan(gain):
-        return "These rows are too few, or too unlikely, to compare with a Gaussian."
+        return f"These rows are too few, or too unlikely, to compare with {baseline}."
     if gain > ERRORS * error:
         return (
-            f"Clearly better than a Gaussian: a row is {_times(gain)} as likely under the model "
+            f"Clearly better than {baseline}: a row is {_times(gain)} as likely under the model "
             "(geometric mean)."
         )
     if gain < -ERRORS * error:
         return (
-            f"Worse than a Gaussian, under which a row is {_times(-gain)} as likely. The model "
+            f"Worse than {baseline}: there a row is {_times(-gain)} as likely. The model "
             "has too few rows, or was fitted for too short or too long a time."
         )
-    return "Not told apart from a Gaussian by these rows: the gain is within two standard errors."
+    return f"Not told apart from {baseline} by these rows: the gain is within two standard errors."
 
 
 def say_memory(assessment: Assessment) -> str:

@@ -1,14 +1,20 @@
 """Arrays of NumPy, in memory and in files of their own."""
 
+import datetime
 import io
+from collections.abc import Iterable
+from numbers import Real
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from bnaf.errors import Argument, TableError
-from bnaf.tables.arrow import LARGEST_WHOLE, RawColumn
+from bnaf.tables.arrow import LARGEST_WHOLE, ArrowColumns, RawColumn
 from bnaf.tables.format import Format, Limits, Reading
 from bnaf.tables.table import Table, typed_columns
+
+PLAIN = (str, bool, np.bool_, Real, datetime.date, datetime.time, datetime.timedelta)
 
 
 def array_columns(
@@ -41,13 +47,31 @@ def array_columns(
 
 def _array_column(name: str, values: np.ndarray) -> RawColumn:
     if values.dtype.kind not in "buif" or values.ndim != 1:
-        return RawColumn(name, str(values.dtype), None)
+        cells = object_cells(values.tolist()) if values.ndim == 1 else None
+        return RawColumn(name, str(values.dtype), None, cells=cells, rows=len(values))
     kind = str(values.dtype) if values.dtype.itemsize <= 8 else "float64"
     if isinstance(values, np.ma.MaskedArray):
         values = np.ma.filled(values.astype(np.float64), np.nan)
     rounded = values.dtype.kind in "iu" and values.dtype.itemsize == 8 and bool(len(values))
     rounded = rounded and max(int(values.max()), -int(values.min())) > LARGEST_WHOLE
     return RawColumn(name, np.dtype(kind).newbyteorder("=").name, values, rounded=rounded)
+
+
+def object_cells(cells: Iterable[Any]) -> Any:
+    """Return Python's own values as an Arrow column; of several types, as text.
+
+    ``None`` where some are neither text nor numbers nor dates.
+    """
+    import pyarrow as pa
+
+    found = [None if cell is None or cell != cell else cell for cell in cells]
+    if not all(isinstance(cell, PLAIN) for cell in found if cell is not None):
+        return None
+    try:
+        return pa.chunked_array([pa.array(found)])
+    except (pa.ArrowException, TypeError, OverflowError):
+        texts = [None if cell is None else str(cell) for cell in found]
+        return pa.chunked_array([pa.array(texts, pa.string())])
 
 
 def _read_npy(path: Path, reading: Reading) -> list[RawColumn]:
@@ -91,7 +115,12 @@ def _broken(path: Path, kind: str, error: Exception) -> TableError:
     return TableError(f"{path.name} is no whole .{kind} file of numbers: {error} Write it again.")
 
 
-def _write_npy(table: Table, delimiter: str | None) -> bytes:
+def _write_npy(table: Table | ArrowColumns, delimiter: str | None) -> bytes:
+    if not isinstance(table, Table):
+        raise TableError(
+            "An npy file expects numbers alone, got columns of other kinds; end the name of the "
+            "file in .csv or .parquet."
+        )
     content = io.BytesIO()
     same = len(set(table.types)) == 1
     columns = typed_columns(table) if same else table.rows.numpy().T

@@ -1,6 +1,6 @@
 """Columns of Arrow tables as NumPy arrays."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -12,6 +12,14 @@ NUMPY_NAMES = {"halffloat": "float16", "float": "float32", "double": "float64"}
 LARGEST_WHOLE = 2**53  # up to which float64 has every whole number
 
 
+@runtime_checkable
+class ArrowColumns(Protocol):
+    """What has columns of any kind, as a frame does."""
+
+    def to_arrow(self) -> Any:
+        """Return the columns as an Arrow table."""
+
+
 class RawColumn(NamedTuple):
     """Column before it is checked; its values are ``None`` where they are no numbers."""
 
@@ -21,6 +29,10 @@ class RawColumn(NamedTuple):
     example: str = ""
     rounded: bool = False
     """Whether it has whole numbers that float64 does not."""
+    cells: Any = None
+    """What Arrow has of it, where it came that way; text and dates are there alone."""
+    rows: int = 0
+    """How many cells it has, where they cannot be read at all."""
 
 
 def arrow_columns(table: Any) -> list[RawColumn]:
@@ -34,8 +46,10 @@ def arrow_column(name: str, column: Any) -> RawColumn:
     """Return one column; missing values are nan."""
     kind = number_name(column.type)
     if kind is None:
-        return RawColumn(name, text_name(column.type), None, _text_example(column))
-    return RawColumn(name, kind, float_values(column), rounded=_is_rounded(column, kind))
+        example = _text_example(column)
+        return RawColumn(name, text_name(column.type), None, example, cells=column)
+    rounded = _is_rounded(column, kind)
+    return RawColumn(name, kind, float_values(column), rounded=rounded, cells=column)
 
 
 def _is_rounded(column: Any, kind: str) -> bool:
@@ -95,10 +109,12 @@ def to_arrow(values: np.ndarray) -> Any:
     return pa.Array.from_buffers(kind, len(values), [None, memory])
 
 
-def arrow_table(table: Table) -> Any:
+def arrow_table(table: Table | ArrowColumns) -> Any:
     """Return a table as one of Arrow, in the types its columns came with."""
     import pyarrow as pa
 
+    if not isinstance(table, Table):
+        return table.to_arrow()
     columns = [to_arrow(values) for values in typed_columns(table)]
     return pa.Table.from_arrays(columns, names=list(table.columns))
 

@@ -3,16 +3,18 @@
 import csv
 import io
 import math
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from bnaf.errors import Argument, TableError
-from bnaf.tables.arrow import RawColumn, arrow_columns, arrow_table
+from bnaf.tables.arrow import ArrowColumns, RawColumn, arrow_columns, arrow_table
 from bnaf.tables.format import Format, Limits, Reading
 from bnaf.tables.table import Table
 
 DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 READ_BYTES = 2**20  # at a time
+DATE_FORMATS = ("%Y/%m/%d", "%d.%m.%Y")  # beside ISO 8601; day and month are not to be mistaken
 
 
 def read_csv(text: bytes, name: str, reading: Reading) -> Any:
@@ -40,7 +42,7 @@ def read_csv(text: bytes, name: str, reading: Reading) -> Any:
     first = _first_line(text)
     reading.limits.check_columns(first.count(delimiter.encode()) + 1, name)
     text = text.rstrip(b"\r\n") + b"\n"  # blank lines at the end are no rows
-    table = _parse(text, name, delimiter, reading.decimal, reading.header)
+    table = _parse(text, name, delimiter, reading)
     try:
         names = [column.strip() for column in table.column_names]
     except UnicodeDecodeError:
@@ -59,7 +61,7 @@ def _first_line(text: bytes) -> bytes:
     return text if end < 0 else text[:end]
 
 
-def _parse(text: bytes, name: str, delimiter: str, decimal: str, header: bool) -> Any:
+def _parse(text: bytes, name: str, delimiter: str, reading: Reading) -> Any:
     import pyarrow as pa
     from pyarrow import csv as arrow
 
@@ -71,12 +73,12 @@ def _parse(text: bytes, name: str, delimiter: str, decimal: str, header: bool) -
         return arrow.read_csv(
             io.BytesIO(text),
             read_options=arrow.ReadOptions(
-                autogenerate_column_names=not header, block_size=block_size
+                autogenerate_column_names=not reading.header, block_size=block_size
             ),
             parse_options=arrow.ParseOptions(
                 delimiter=delimiter, newlines_in_values=newlines, ignore_empty_lines=not alone
             ),
-            convert_options=arrow.ConvertOptions(decimal_point=decimal),
+            convert_options=_conversion(reading),
         )
 
     try:
@@ -92,6 +94,20 @@ def _parse(text: bytes, name: str, delimiter: str, decimal: str, header: bool) -
             Argument("delimiter"),
             ".",
         ) from None
+
+
+def _conversion(reading: Reading) -> Any:
+    """Return how text becomes values; with empty cells, also in columns of text."""
+    from pyarrow import csv as arrow
+
+    if reading.missing is None:
+        return arrow.ConvertOptions(decimal_point=reading.decimal)
+    return arrow.ConvertOptions(
+        decimal_point=reading.decimal,
+        null_values=[*arrow.ConvertOptions().null_values, *reading.missing],
+        strings_can_be_null=True,
+        timestamp_parsers=[arrow.ISO8601, *DATE_FORMATS],
+    )
 
 
 def _check_delimiter(lines: list[str], delimiter: str, name: str) -> None:
@@ -163,17 +179,33 @@ def _read_bounded(stream: Any, path: Path, limits: Limits) -> bytes:
     return b"".join(parts)
 
 
-def _write(table: Table, delimiter: str | None) -> bytes:
+def _write(table: Table | ArrowColumns, delimiter: str | None) -> bytes:
     from pyarrow import csv as arrow
 
     delimiter = "," if delimiter is None else delimiter
+    cells = arrow_table(table)
     header = io.StringIO()
-    csv.writer(header, delimiter=delimiter, lineterminator="\n").writerow(table.columns)
+    csv.writer(header, delimiter=delimiter, lineterminator="\n").writerow(cells.column_names)
     content = io.BytesIO()
     content.write(header.getvalue().encode())
     options = arrow.WriteOptions(include_header=False, delimiter=delimiter)
-    arrow.write_csv(arrow_table(table), content, options)
+    arrow.write_csv(_spelled_out(cells), content, options)
     return content.getvalue()
+
+
+def _spelled_out(table: Any) -> Any:
+    """Return a table with categories as their levels, and no fractions of whole seconds."""
+    import pyarrow as pa
+
+    columns = []
+    for column in table.columns:
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        elif pa.types.is_timestamp(column.type):
+            with suppress(pa.ArrowInvalid):  # there are fractions
+                column = column.cast(pa.timestamp("s", column.type.tz))
+        columns.append(column)
+    return pa.Table.from_arrays(columns, names=table.column_names)
 
 
 CSV = Format((".csv", ".tsv", ".txt"), None, _read_file, _write)

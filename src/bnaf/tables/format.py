@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bnaf.errors import Argument, TableError
-from bnaf.tables.arrow import RawColumn
+from bnaf.tables.arrow import ArrowColumns, RawColumn
 from bnaf.tables.table import Table
 
 MOST_COLUMNS = 2**16
@@ -68,6 +68,9 @@ class Reading(NamedTuple):
     key: str | None = None
     columns: Sequence[str] | None = None
     limits: Limits = Limits()
+    missing: Sequence[str] | None = None
+    """What stands for an empty cell of a CSV file beside the usual; ``None`` where there may be
+    none but in columns of numbers."""
 
 
 class Format(NamedTuple):
@@ -84,4 +87,4 @@ class Format(NamedTuple):
     suffixes: tuple[str, ...]
     start: bytes | None
     read: Callable[[Path, Reading], list[RawColumn]]
-    write: Callable[[Table, str | None], bytes] | None = None
+    write: Callable[[Table | ArrowColumns, str | None], bytes] | None = None

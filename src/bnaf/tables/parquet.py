@@ -11,6 +11,7 @@ import numpy as np
 
 from bnaf.errors import TableError
 from bnaf.tables.arrow import (
+    ArrowColumns,
     RawColumn,
     arrow_columns,
     arrow_table,
@@ -142,7 +143,7 @@ def _claimed_bytes(file: Any, names: Sequence[str]) -> int:
     return total
 
 
-def _write(table: Table, delimiter: str | None) -> bytes:
+def _write(table: Table | ArrowColumns, delimiter: str | None) -> bytes:
     from pyarrow import parquet
 
     content = io.BytesIO()

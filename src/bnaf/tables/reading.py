@@ -9,8 +9,8 @@ import torch
 from bnaf.errors import TableError
 from bnaf.tables.arrow import RawColumn
 from bnaf.tables.format import MOST_COLUMNS, MOST_EXPANSION, Limits, Reading
-from bnaf.tables.names import check_names, find_columns, text_columns
-from bnaf.tables.sources import read_columns
+from bnaf.tables.names import find_columns, text_columns
+from bnaf.tables.sources import give_names, read_columns
 from bnaf.tables.table import Table
 from bnaf.tables.ties import (
     add_grid_noise,
@@ -83,10 +83,11 @@ def read_table(
     limits = Limits(most_columns, most_expansion)
     wanted = None if names else columns
     reading = Reading(format, delimiter, decimal, header, key, wanted, limits)
-    raw = _numbers(_named(read_columns(source, reading), names), columns)
+    raw = _numbers(give_names(read_columns(source, reading), names), columns)
     labels, types = [column.name for column in raw], [column.kind for column in raw]
     rows = _stack(raw)
-    rows = rows[finite_rows(rows, labels, drop_missing=drop_missing)]
+    complete = finite_rows(rows, labels, drop_missing=drop_missing)
+    rows, numbers = rows[complete], torch.from_numpy(np.flatnonzero(complete))
     if not len(rows):
         raise TableError(
             "The table has no rows left: each has a missing or infinite value. Expected one "
@@ -104,19 +105,7 @@ def read_table(
     if steps:
         rows = add_grid_noise(rows, steps, np.random.default_rng(seed))
     grid = {labels[index]: step for index, step in steps.items()}
-    return Table(torch.from_numpy(rows), tuple(labels), tuple(types), grid)
-
-
-def _named(raw: list[RawColumn], names: Sequence[str] | None) -> list[RawColumn]:
-    """Give the columns other names, and check that each has its own."""
-    if names is not None:
-        if len(names) != len(raw):
-            raise TableError(
-                f"names must name each of the {len(raw)} columns, got {len(names)} names."
-            )
-        raw = [column._replace(name=name) for column, name in zip(raw, names, strict=True)]
-    check_names([column.name for column in raw])
-    return raw
+    return Table(torch.from_numpy(rows), tuple(labels), tuple(types), grid, numbers)
 
 
 def _numbers(raw: list[RawColumn], wanted: Sequence[str] | None) -> list[RawColumn]:

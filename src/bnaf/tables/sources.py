@@ -9,11 +9,12 @@ import numpy as np
 import torch
 
 from bnaf.errors import TableError
-from bnaf.tables.arrays import array_columns
+from bnaf.tables.arrays import array_columns, object_cells
 from bnaf.tables.arrow import RawColumn, arrow_column, arrow_columns
 from bnaf.tables.delimited import read_csv
 from bnaf.tables.format import Reading
 from bnaf.tables.formats import FORMATS, file_format
+from bnaf.tables.names import check_names
 
 
 def read_columns(source: object, reading: Reading) -> list[RawColumn]:
@@ -43,6 +44,22 @@ def read_columns(source: object, reading: Reading) -> list[RawColumn]:
         "Expected a path, a file, a pandas or Polars frame, an array or a tensor, got "
         f"{type(source).__name__}; convert it to one of these."
     )
+
+
+def give_names(raw: list[RawColumn], names: Sequence[str] | None) -> list[RawColumn]:
+    """Give the columns other names, where there are some, and check that each has its own.
+
+    Raises:
+        TableError: If there are more or fewer names than columns, or one occurs twice.
+    """
+    if names is not None:
+        if len(names) != len(raw):
+            raise TableError(
+                f"names must name each of the {len(raw)} columns, got {len(names)} names."
+            )
+        raw = [column._replace(name=name) for column, name in zip(raw, names, strict=True)]
+    check_names([column.name for column in raw])
+    return raw
 
 
 def _read_path(source: str | Path, reading: Reading) -> list[RawColumn]:
@@ -107,7 +124,8 @@ def _pandas_columns(frame: Any) -> list[RawColumn]:
         try:
             values = pa.chunked_array([pa.array(frame.iloc[:, index], from_pandas=True)])
         except pa.ArrowException:  # objects of several types
-            columns.append(RawColumn(name, str(frame.dtypes.iloc[index]), None))
+            kind, cells = str(frame.dtypes.iloc[index]), object_cells(frame.iloc[:, index])
+            columns.append(RawColumn(name, kind, None, cells=cells, rows=len(frame)))
         else:
             columns.append(arrow_column(name, values))
     return columns

@@ -4,6 +4,7 @@ import copy
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,9 +15,10 @@ from torch import Tensor
 
 from bnaf._checks import whole
 from bnaf.errors import SettingsError, TableError
+from bnaf.tables._row_groups import Piece, RowGroups, fill_buffers
 from bnaf.tables.moments import RunningMoments
 from bnaf.tables.names import find_columns
-from bnaf.tables.parquet import column_names, column_types, group_rows, open_parquet
+from bnaf.tables.parquet import column_names, column_types, open_parquet
 from bnaf.tables.sources import check_file
 from bnaf.tables.survey import Survey, check_rows_left, survey_parquet
 from bnaf.tables.ties import add_grid_noise, noise_steps, nothing_varies
@@ -105,20 +107,18 @@ class ParquetStream:
         with open_parquet(self.path) as file:
             names = column_names(file, columns)
             self.types = tuple(column_types(file, names))
-            groups = range(file.num_row_groups)
-            self._groups = [file.metadata.row_group(group).num_rows for group in groups]
+            self._groups = RowGroups.of(file)
         self.columns = tuple(names)
-        check_rows_left(self.path, sum(self._groups))
+        check_rows_left(self.path, self._groups.rows)
         self.batch_rows, self.seed, self.dtype = batch_rows, seed, dtype
         self.rank, self.world_size = rank, world_size
         self.shuffle, self.drop_last, self.drop_missing = shuffle, drop_last, drop_missing
         self.dequantise, self.given, self.warn = dequantise, tuple(given), warn
         self.numbered = False
-        self._chosen: np.ndarray | None = None
         if drop_constant:
             self._drop_constant()
         if drop_missing:
-            self._chosen = self.survey.complete
+            self._groups = replace(self._groups, chosen=self.survey.complete)
         most = max(BUFFER_VALUES // len(self.columns), batch_rows)
         self.buffer_rows = buffer_rows or min(BUFFER_ROWS, most)
         self.set_epoch(0)
@@ -142,7 +142,7 @@ class ParquetStream:
     @property
     def rows(self) -> int:
         """Number of rows of an epoch, all processes together."""
-        return sum(self._sizes)
+        return self._groups.rows
 
     def moments(
         self, columns: Sequence[str] | None = None, weights: Tensor | None = None
@@ -154,15 +154,8 @@ class ParquetStream:
             weights: How much each row of the file counts, by its number.
         """
         names = list(self.columns if columns is None else columns)
-        moments, first = RunningMoments(len(names)), 0
         with open_parquet(self.path) as file:
-            for group, size in enumerate(self._groups):
-                for rows, places in group_rows(file, group, names, self._chosen_in(first, size)):
-                    numbers = torch.from_numpy(first + places)
-                    parts = None if weights is None else weights[numbers]
-                    moments.update(torch.from_numpy(rows), parts)
-                first += size
-        return moments
+            return self._groups.moments(file, names, weights)
 
     def view(
         self,
@@ -200,8 +193,7 @@ class ParquetStream:
                 place: steps[index] for place, index in enumerate(indices) if index in steps
             }
         if chosen is not None:
-            other._chosen = chosen
-            other.__dict__.pop("_sizes", None)
+            other._groups = replace(self._groups, chosen=chosen)
         changes: dict[str, Any] = {"numbered": numbered, "shuffle": shuffle}
         changes |= {"drop_last": drop_last, "rank": rank, "world_size": world_size}
         for name, value in changes.items():
@@ -241,8 +233,8 @@ class ParquetStream:
             digest = hashlib.blake2b(file.read(), digest_size=16)
         chosen = [self.columns, self._order(), self.drop_last, self._steps]
         digest.update(repr(chosen).encode())
-        if self._chosen is not None:
-            digest.update(np.packbits(self._chosen).data)
+        if self._groups.chosen is not None:
+            digest.update(np.packbits(self._groups.chosen).data)
         return digest.hexdigest()
 
     def state_dict(self) -> dict[str, int]:
@@ -273,7 +265,7 @@ class ParquetStream:
         need = min(self.batch_rows, left)
         with open_parquet(self.path) as file:
             pieces = self._pieces(file, epoch, start + block * self.buffer_rows, stop)
-            for buffer in _fill(pieces, self.buffer_rows):
+            for buffer in fill_buffers(pieces, self.buffer_rows):
                 rows = self._prepare(buffer, epoch, block)
                 while offset < len(rows.rows):
                     chosen = slice(offset, offset + need)
@@ -296,27 +288,14 @@ class ParquetStream:
             return rows
         return NumberedRows(rows, np.concatenate([part.numbers for part in parts]))
 
-    def _pieces(
-        self, file: Any, epoch: int, start: int, stop: int
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def _pieces(self, file: Any, epoch: int, start: int, stop: int) -> Iterator[Piece]:
         """Read rows of the epoch's order from one to another, with their numbers."""
-        order = np.arange(len(self._groups))
+        order = np.arange(len(self._groups.sizes))
         if self.shuffle:
             order = np.random.default_rng([self.seed, epoch]).permutation(order)
-        firsts = np.cumsum([0, *self._groups])
-        before = 0
-        for group in order.tolist():
-            size, first = self._sizes[group], int(firsts[group])
-            low, high = max(start - before, 0), min(stop - before, size)
-            if low < high:
-                chosen = self._chosen_in(first, self._groups[group])
-                for rows, places in group_rows(file, group, self.columns, chosen, low, high):
-                    yield rows, first + places
-            before += size
+        return self._groups.read(file, self.columns, order.tolist(), start, stop)
 
-    def _prepare(
-        self, buffer: tuple[np.ndarray, np.ndarray], epoch: int, block: int
-    ) -> NumberedRows:
+    def _prepare(self, buffer: Piece, epoch: int, block: int) -> NumberedRows:
         """Return the rows of a buffer as they go into batches."""
         rows, numbers = buffer
         generator = np.random.default_rng([self.seed, epoch, self.rank, block])
@@ -343,17 +322,6 @@ class ParquetStream:
         ties = {place[name]: t for name, t in survey.ties.items() if name not in self.given}
         steps = noise_steps(survey.columns, self.dequantise, ties, survey.looked_at, survey.types)
         return {survey.columns[index]: step for index, step in steps.items()}
-
-    @cached_property
-    def _sizes(self) -> list[int]:
-        """Rows of every row group that count."""
-        if self._chosen is None:
-            return self._groups
-        parts = np.split(self._chosen, np.cumsum(self._groups)[:-1])
-        return [int(part.sum()) for part in parts]
-
-    def _chosen_in(self, first: int, size: int) -> np.ndarray | None:
-        return None if self._chosen is None else self._chosen[first : first + size]
 
     def _share(self) -> tuple[int, int]:
         """Return where this process begins in the epoch's order, and where it ends."""
@@ -388,23 +356,3 @@ class ParquetStream:
             raise nothing_varies(self.columns, found.rows)
         self.types = tuple(self.types[self.columns.index(name)] for name in kept)
         self.columns = kept
-
-
-def _fill(
-    pieces: Iterator[tuple[np.ndarray, np.ndarray]], size: int
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Join pieces to bufferfuls of one size, the last one apart; the buffers are filled anew."""
-    rows, numbers, held = np.empty((0, 0)), np.empty(0, int), 0
-    for values, places in pieces:
-        if not len(rows):
-            rows, numbers = np.empty((size, values.shape[1])), np.empty(size, np.int64)
-        while len(values):
-            count = min(len(values), size - held)
-            rows[held : held + count] = values[:count]
-            numbers[held : held + count] = places[:count]
-            held, values, places = held + count, values[count:], places[count:]
-            if held == size:
-                yield rows, numbers
-                held = 0
-    if held:
-        yield rows[:held], numbers[:held]

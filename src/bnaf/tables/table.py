@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,6 +27,8 @@ class Table:
         types: Element types the columns had, by NumPy's names, so that samples can be written
             with the same; float64 by default.
         grid: Steps of the grids that columns lay on before noise spread them, by name.
+        numbers: Numbers of the rows in what they were read from, counted from zero; all, in their
+            order, by default.
 
     Raises:
         TableError: If names, types and columns do not agree, or a name occurs twice.
@@ -36,6 +38,7 @@ class Table:
     columns: tuple[str, ...]
     types: tuple[str, ...] = ()
     grid: Mapping[str, float] = field(default_factory=dict)
+    numbers: Tensor | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rows", self.rows.detach().to("cpu", torch.float64))
@@ -53,6 +56,8 @@ class Table:
             )
         check_names(self.columns)
         check_types(self.types)
+        numbers = torch.arange(len(self.rows)) if self.numbers is None else self.numbers
+        object.__setattr__(self, "numbers", numbers)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -71,11 +76,28 @@ class Table:
         indices = find_columns(columns, self.columns)
         types = tuple(self.types[index] for index in indices)
         grid = {name: step for name, step in self.grid.items() if name in columns}
-        return Table(self.rows[:, indices], tuple(columns), types, grid)
+        return Table(self.rows[:, indices], tuple(columns), types, grid, self.numbers)
 
     def take(self, indices: Tensor) -> "Table":
         """Return the rows at some indices."""
-        return replace(self, rows=self.rows[indices])
+        assert self.numbers is not None
+        return replace(self, rows=self.rows[indices], numbers=self.numbers[indices])
+
+    def to_arrow(self) -> Any:
+        """Return the columns as an Arrow table, in the types they came with."""
+        import pyarrow as pa
+
+        return pa.Table.from_arrays(typed_columns(self), names=list(self.columns))
+
+    def to_pandas(self) -> Any:
+        """Return the columns as a pandas frame; pandas must be installed."""
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """Return the columns as a Polars frame; Polars must be installed."""
+        import polars
+
+        return polars.from_arrow(self.to_arrow())
 
 
 class TableSplit(NamedTuple):
@@ -115,12 +137,13 @@ def check_types(types: Sequence[str]) -> None:
 def typed_columns(table: Table) -> list[np.ndarray]:
     """Return the columns of a table in the types they came with."""
     return [
-        _typed(values, kind)
+        typed_values(values, kind)
         for values, kind in zip(table.rows.numpy().T, table.types, strict=True)
     ]
 
 
-def _typed(values: np.ndarray, kind: str) -> np.ndarray:
+def typed_values(values: np.ndarray, kind: str) -> np.ndarray:
+    """Return numbers in a type, rounded and within its range where it is one of whole numbers."""
     dtype = np.dtype(kind)
     if dtype.kind == "b":
         return values >= 0.5

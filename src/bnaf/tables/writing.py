@@ -5,12 +5,13 @@ from pathlib import Path
 
 from bnaf._files import stored_file
 from bnaf.errors import TableError
+from bnaf.tables.arrow import ArrowColumns
 from bnaf.tables.formats import FORMATS, written_format
 from bnaf.tables.table import Table
 
 
 def write_table(
-    table: Table,
+    table: Table | ArrowColumns,
     path: str | Path,
     *,
     overwrite: bool = False,
@@ -26,7 +27,7 @@ def write_table(
     take for a formula.
 
     Args:
-        table: What to write.
+        table: What to write: a table of numbers, or a frame of columns of any kind.
         path: A file that ends in .csv, .tsv, .parquet or .npy; "-" for CSV on standard output.
         overwrite: Whether it may replace a file that exists.
         format: "csv", "parquet" or "npy", where the name of the file does not tell.

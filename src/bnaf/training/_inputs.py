@@ -1,7 +1,7 @@
 """From what a caller gives to sources of batches, checked at the door."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,18 @@ from torch import Tensor, nn
 
 from bnaf.errors import SettingsError, ShapeError, TableError
 from bnaf.flows.flow import Flow
-from bnaf.training.batches import ArrayRows, Batch, BatchSource, StreamRows
+from bnaf.training.arrays import ArrayRows
+from bnaf.training.batches import Batch, BatchSource
 from bnaf.training.objectives import MaximumLikelihood, Objective
 from bnaf.training.recipe import TableFacts, resolve
 from bnaf.training.settings import TrainingSettings
+from bnaf.training.streams import StreamRows
 
 MAX_LISTED = 5  # columns an error names
+
+
+def _not_finite(rows: Tensor) -> Tensor:
+    return ~rows.isfinite()
 
 
 def choose_objective(module: nn.Module) -> Objective:
@@ -117,7 +123,8 @@ def _table(
     rows: Any, context: Any, weights: Any, objective: Objective, like: Tensor, prefix: str
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Return rows with their contexts and weights, without those that weigh nothing."""
-    table = as_rows(rows, objective.features, like, prefix.removesuffix("_") or "rows")
+    name = prefix.removesuffix("_") or "rows"
+    table = as_rows(rows, objective.features, like, name, objective.impossible)
     wanted = objective.context_features
     if wanted is not None and (context is None) != (wanted == 0):
         raise SettingsError(
@@ -154,8 +161,21 @@ def _stream(rows: Any, context: Any, weights: Any, name: str) -> BatchSource:
     )
 
 
-def as_rows(value: Any, columns: int | None, like: Tensor, name: str) -> Tensor:
+def as_rows(
+    value: Any,
+    columns: int | None,
+    like: Tensor,
+    name: str,
+    impossible: Callable[[Tensor], Tensor] = _not_finite,
+) -> Tensor:
     """Return an array or tensor as rows of a flow's type, on its device.
+
+    Args:
+        value: What was given.
+        columns: Number of columns; ``None`` for any.
+        like: A tensor of the flow.
+        name: What to call the rows in messages.
+        impossible: Tells which values they cannot have.
 
     Raises:
         ShapeError: If it is not a table with that number of columns and at least one row.
@@ -172,7 +192,7 @@ def as_rows(value: Any, columns: int | None, like: Tensor, name: str) -> Tensor:
             f"got shape {tuple(tensor.shape)}."
         )
     tensor = tensor.detach().to(device=like.device, dtype=like.dtype)
-    bad = (~tensor.isfinite()).sum(0)
+    bad = impossible(tensor).sum(0)
     if bad.any():
         listed = ", ".join(f"{int(i)} ({int(bad[i])})" for i in bad.nonzero()[:MAX_LISTED])
         raise TableError(

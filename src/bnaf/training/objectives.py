@@ -5,12 +5,13 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from bnaf._checks import whole
 from bnaf.errors import ShapeError
-from bnaf.flows.flow import Flow, Pull, check_normal_base
+from bnaf.flows.flow import Flow, Pull
+from bnaf.flows.transformed import check_normal_base
 from bnaf.training.batches import Batch, BatchSource, base_draws
 
 FLAT = 0.1  # share of an energy that the first step feels, where it is annealed
@@ -52,6 +53,10 @@ class Objective(nn.Module, ABC):
     def context_features(self) -> int | None:
         """Number of columns of its contexts; any by default."""
         return None
+
+    def impossible(self, rows: Float[Tensor, "rows features"]) -> Bool[Tensor, "rows features"]:
+        """Tell which values its rows cannot have: by default those that are not finite."""
+        return ~rows.isfinite()
 
     @property
     def learning_rate(self) -> float:
@@ -110,6 +115,10 @@ class FlowObjective(Objective):
     def context_features(self) -> int:
         """Number of columns of its context."""
         return self.flow.context_features
+
+    def impossible(self, rows: Float[Tensor, "rows features"]) -> Bool[Tensor, "rows features"]:
+        """Tell which values the rows of the flow cannot have."""
+        return self.flow.impossible(rows)
 
 
 class MaximumLikelihood(FlowObjective):

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from bnaf._checks import between, check_rows, whole
 from bnaf.errors import SettingsError
-from bnaf.flows.flow import Flow, check_normal_base
+from bnaf.flows.flow import Flow
+from bnaf.flows.transformed import check_normal_base
 from bnaf.laws.affine import ScaleTransform
 from bnaf.laws.bases import StandardNormal
 from bnaf.laws.distribution import FlowDistribution

@@ -14,7 +14,16 @@ compiler calls it (``x86-64-v3``), in place of the one at hand; ``BNAF_CXXFLAGS`
 """
 
 from bnaf.block.kernels.build import BuildError, available, build, library_path
-from bnaf.block.kernels.functions import disabled, invert, normalise, propagate, score, serve
+from bnaf.block.kernels.functions import (
+    disabled,
+    invert,
+    log_shares,
+    normalise,
+    propagate,
+    score,
+    score_shares,
+    serve,
+)
 
 __all__ = [
     "BuildError",
@@ -23,8 +32,10 @@ __all__ = [
     "disabled",
     "invert",
     "library_path",
+    "log_shares",
     "normalise",
     "propagate",
     "score",
+    "score_shares",
     "serve",
 ]

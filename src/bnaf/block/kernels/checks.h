@@ -146,24 +146,47 @@ inline void check_contexts(const Layout& layout, const Tensors& contexts, const 
   }
 }
 
-// What a forward pass kept for its gradient, part of the batch by part.
-inline void check_kept(const Layout& layout, const Tensors& kept, bool scales,
-                       const Tensor& grad_y, const Tensor& grad_log_det) {
-  const int64_t rows = grad_y.size(0), slopes = 3 + 2 * layout.last(), each = slopes + scales;
+// What a forward pass kept for its gradient, part of the batch by part; `cells` tells whether of
+// cells.
+inline void check_kept(const Layout& layout, const Tensors& kept, bool scales, const Tensor& grad,
+                       bool cells) {
+  const int64_t rows = grad.size(0), slopes = 3 + 2 * layout.last(), alone = slopes + scales;
+  const int64_t each = alone + (cells ? 3 + layout.last() : 0);
   const int64_t parts = static_cast<int64_t>(kept.size()) / each;
-  const at::ScalarType kind = grad_y.scalar_type();
-  check_tensor("gradient", grad_log_det, kind, {rows});
+  const at::ScalarType kind = grad.scalar_type();
   TORCH_CHECK_VALUE(parts >= 1 && parts <= rows && static_cast<int64_t>(kept.size()) == parts * each,
                     "bnaf kernels: expected what a forward pass kept");
   for (int64_t part = 0; part < parts; ++part) {
     const int64_t count = (part + 1) * rows / parts - part * rows / parts;
     for (int64_t index = 0; index < each; ++index) {
+      const Tensor& tensor = kept[part * each + index];
       int64_t units = layout.features;  // inputs, outputs and log-slopes
-      if (index >= 3) units = layout.layers[(index - 3) / 2 + (index - 3) % 2].rows();
-      if (index == slopes) units = layout.layers[0].rows();
-      check_tensor("kept", kept[part * each + index], kind, {layout.transforms, units, count});
+      if (cells && index == each - 1) {
+        check_tensor("kept", tensor, kind, {4, units, count});
+      } else if (index >= alone) {  // distances
+        if (index >= alone + 2) units = layout.layers[index - alone - 2].rows();
+        check_tensor("kept", tensor, kind, {layout.transforms, units, 2 * count});
+      } else {
+        if (index >= 3) units = layout.layers[(index - 3) / 2 + (index - 3) % 2].rows();
+        if (index == slopes) units = layout.layers[0].rows();
+        check_tensor("kept", tensor, kind, {layout.transforms, units, count});
+      }
     }
   }
+}
+
+// A stack that takes cells: in one order, and with no scales of contexts.
+inline void check_order(const Tensors& parts, bool scales) {
+  TORCH_CHECK_VALUE(parts[5].numel() == 0 && !scales,
+                    "bnaf kernels: cells take networks in one order, and contexts without scales");
+}
+
+// The distances of cells, and which are known.
+inline void check_cells(const Tensor& middle, const Tensor& below, const Tensor& above,
+                        const Tensor& known) {
+  check_tensor("below", below, middle.scalar_type(), middle.sizes());
+  check_tensor("above", above, middle.scalar_type(), middle.sizes());
+  check_tensor("known", known, at::kBool, middle.sizes());
 }
 
 }  // namespace bnaf

@@ -16,6 +16,7 @@ from torch import Tensor
 from bnaf._torch import batched, differentiable_gradient, dispatched, traced
 from bnaf.block.kernels.build import available
 from bnaf.block.weights import Networks, Numbers
+from bnaf.laws.cells import Cells
 
 _RESIDUALS = {None: 0, "normal": 1, "gated": 2}
 _ACTIVATIONS = {"Tanh": 0, "LeakyTanh": 1, "LeakyReLU": 2}
@@ -147,6 +148,71 @@ class _Propagation(torch.autograd.Function):
             None,
             *(grad if need else None for grad, need in zip_longest(found, needed)),
         )
+
+
+def log_shares(
+    plain: Callable[[Networks, Cells], Tensor], networks: Networks, cells: Cells
+) -> Tensor:
+    """Return the log-share of every cell, with gradients.
+
+    Args:
+        plain: The same as a differentiable function.
+        networks: What is computed, in one order; each row has a context of its own, if any.
+        cells: Rows of cells.
+    """
+    cells = Cells(*(part.contiguous() for part in cells))
+    return _Shares.apply(plain, networks, *cells, *networks.numbers.leaves)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def score_shares(networks: Networks, cells: Cells) -> Tensor:
+    """Return the log-share of every cell, without gradients."""
+    parts = (part.contiguous() for part in cells)
+    shares, _ = torch.ops.bnaf.shares.default(*parts, *_arguments(networks), False)
+    return shares  # type: ignore[no-any-return]
+
+
+class _Shares(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        plain: Any,
+        networks: Networks,
+        middle: Tensor,
+        below: Tensor,
+        above: Tensor,
+        known: Tensor,
+        *leaves: Tensor | None,
+    ) -> Any:
+        cells = middle, below, above, known
+        shares, kept = torch.ops.bnaf.shares.default(*cells, *_arguments(networks), True)
+        ctx.plain, ctx.networks, ctx.count = plain, networks, len(leaves)
+        ctx.save_for_backward(*cells, *leaves, *kept)
+        return shares
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        *cells, known = ctx.saved_tensors[:4]
+        rest = ctx.saved_tensors[4:]
+        leaves, kept = rest[: ctx.count], rest[ctx.count :]
+        needed = (*ctx.needs_input_grad[2:5], *ctx.needs_input_grad[6:])
+        if torch.is_grad_enabled() or batched(grad):
+
+            def plain(
+                middle: Tensor, below: Tensor, above: Tensor, *leaves: Tensor | None
+            ) -> Sequence[Tensor]:
+                networks = ctx.networks.replace(Numbers.of(leaves))
+                return [ctx.plain(networks, Cells(middle, below, above, known))]
+
+            found = differentiable_gradient(plain, (*cells, *leaves), needed, [grad])
+            return None, None, *found[:3], None, *found[3:]
+        networks = ctx.networks.replace(Numbers.of(leaves))
+        found = torch.ops.bnaf.shares_backward.default(
+            kept, *_arguments(networks), grad.contiguous()
+        )
+        of_gates = found[7] if leaves[4] is None else found[7][: len(leaves[4])]
+        found = [*found[:7], of_gates, *found[8:]]
+        wanted = [grad if need else None for grad, need in zip_longest(found, needed)]
+        return None, None, *wanted[:3], None, *wanted[3:]
 
 
 def invert(networks: Networks, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,6 +1,7 @@
 // Entry points of the compiled kernels: what Python calls, registered as operators of torch.
 #include <torch/library.h>
 
+#include "cells.h"
 #include "checks.h"
 #include "inverse.h"
 
@@ -71,8 +72,38 @@ Tensors backward_op(const Tensors& kept, const Tensors& parts, at::IntArrayRef b
   return with_stack(grad_y, parts, blocks, residuals, activation, leak, contexts, true,
                     [&](const auto& stack, auto like, auto kind) {
                       using T = decltype(like);
-                      check_kept(stack.layout, kept, stack.contexts.scales(), grad_y, grad_log_det);
+                      check_tensor("gradient", grad_log_det, grad_y.scalar_type(), {grad_y.size(0)});
+                      check_kept(stack.layout, kept, stack.contexts.scales(), grad_y, false);
                       return train_backward<T, kind()>(stack, kept, grad_y, grad_log_det);
+                    });
+}
+
+// The log-share of every cell, and what the gradient needs (nothing without `keep`).
+std::tuple<Tensor, Tensors> shares_op(const Tensor& middle, const Tensor& below,
+                                      const Tensor& above, const Tensor& known,
+                                      const Tensors& parts, at::IntArrayRef blocks,
+                                      at::IntArrayRef residuals, int64_t activation, double leak,
+                                      const Tensors& contexts, bool keep) {
+  return with_stack(middle, parts, blocks, residuals, activation, leak, contexts, true,
+                    [&](const auto& stack, auto like, auto kind) {
+                      using T = decltype(like);
+                      check_order(parts, stack.contexts.scales());
+                      check_cells(middle, below, above, known);
+                      return shares_forward<T, kind()>(stack, middle, below, above, known, keep);
+                    });
+}
+
+// Gradients of middles, distances below and above, matrices, biases, averages, log-slopes, gates
+// and the biases of contexts.
+Tensors shares_backward_op(const Tensors& kept, const Tensors& parts, at::IntArrayRef blocks,
+                           at::IntArrayRef residuals, int64_t activation, double leak,
+                           const Tensors& contexts, const Tensor& grad) {
+  return with_stack(grad, parts, blocks, residuals, activation, leak, contexts, true,
+                    [&](const auto& stack, auto like, auto kind) {
+                      using T = decltype(like);
+                      check_order(parts, stack.contexts.scales());
+                      check_kept(stack.layout, kept, false, grad, true);
+                      return shares_backward<T, kind()>(stack, kept, grad);
                     });
 }
 
@@ -107,6 +138,15 @@ TORCH_LIBRARY(bnaf, library) {
       "backward(Tensor[] kept, Tensor[] parts, int[] blocks, int[] residuals, int activation, "
       "float leak, Tensor[] contexts, Tensor grad_y, Tensor grad_log_det) -> Tensor[]",
       &bnaf::backward_op);
+  library.def(
+      "shares(Tensor middle, Tensor below, Tensor above, Tensor known, Tensor[] parts, "
+      "int[] blocks, int[] residuals, int activation, float leak, Tensor[] contexts, bool keep) "
+      "-> (Tensor, Tensor[])",
+      &bnaf::shares_op);
+  library.def(
+      "shares_backward(Tensor[] kept, Tensor[] parts, int[] blocks, int[] residuals, "
+      "int activation, float leak, Tensor[] contexts, Tensor grad) -> Tensor[]",
+      &bnaf::shares_backward_op);
   library.def(
       "inverse(Tensor y, Tensor[] parts, int[] blocks, int[] residuals, int activation, "
       "float leak, Tensor[] contexts) -> (Tensor, Tensor, Tensor)",

@@ -18,14 +18,27 @@ void transpose(const T* from, int64_t rows, int64_t columns, int64_t stride, T* 
   }
 }
 
-// Around a network: y = share * f(x) + carry * x, in place of f(x), and its log-slopes summed.
+// The map share * f(x) + carry * x around a network f.
+template <class T>
+struct Shares {
+  T gate, share, carry;
+
+  Shares(const Stack<T>& stack, int64_t transform) {
+    const int64_t kind = stack.residuals[transform];
+    gate = kind == kGated ? stack.gates[transform] : T(0);
+    share = kind == kGated ? sigmoid(gate) : T(1);
+    carry = kind == kGated ? sigmoid(-gate) : T(kind == kNormal);
+  }
+};
+
+// Around a network: y in place of f(x), and its log-slopes added up, those of features `stride`
+// apart each by itself, or all of a row where that is 0.
 template <class T>
 void add_residual(const Stack<T>& stack, int64_t transform, const Pass<T>& pass, T* out,
-                  T* log_det) {
+                  T* log_det, int64_t stride = 0) {
   const int64_t rows = pass.rows, kind = stack.residuals[transform];
-  const T gate = kind == kGated ? stack.gates[transform] : T(0);
-  const T share = kind == kGated ? sigmoid(gate) : T(1), offset = softplus(gate);
-  const T carry = kind == kGated ? sigmoid(-gate) : T(kind == kNormal);
+  const Shares<T> around(stack, transform);
+  const T gate = around.gate, share = around.share, carry = around.carry, offset = softplus(gate);
   const int64_t total = stack.features * rows;
   at::parallel_for(0, total, 4096, [&](int64_t begin, int64_t end) {
     for (int64_t index = begin; index < end; ++index) {
@@ -39,7 +52,7 @@ void add_residual(const Stack<T>& stack, int64_t transform, const Pass<T>& pass,
         T slope = slopes[row];
         if (kind == kGated) slope = softplus(slope + gate) - offset;
         if (kind == kNormal) slope = softplus(slope);
-        log_det[row] += slope;
+        log_det[feature * stride + row] += slope;
       }
     }
   });
@@ -48,11 +61,11 @@ void add_residual(const Stack<T>& stack, int64_t transform, const Pass<T>& pass,
 // Pull the gradients of y and of the log-determinant back through the residual.
 template <class T>
 T pull_back_residual(const Stack<T>& stack, int64_t transform, const Pass<T>& pass,
-                     const T* grad_y, const T* grad_log_det, T* grad_f, T* grad_log, T* grad_x) {
+                     const T* grad_y, const T* grad_log_det, T* grad_f, T* grad_log, T* grad_x,
+                     int64_t stride = 0) {
   const int64_t rows = pass.rows, kind = stack.residuals[transform];
-  const T gate = kind == kGated ? stack.gates[transform] : T(0);
-  const T share = kind == kGated ? sigmoid(gate) : T(1);
-  const T carry = kind == kGated ? sigmoid(-gate) : T(kind == kNormal);
+  const Shares<T> around(stack, transform);
+  const T gate = around.gate, share = around.share, carry = around.carry;
   double grad_gate = 0;
   for (int64_t feature = 0; feature < stack.features; ++feature) {
     double through_y = 0, through_slope = 0;
@@ -61,9 +74,10 @@ T pull_back_residual(const Stack<T>& stack, int64_t transform, const Pass<T>& pa
       const T open = kind == kNone ? T(1) : sigmoid(pass.log_slopes[index] + gate);
       grad_f[index] = share * grad_y[index];
       grad_x[index] = carry * grad_y[index];
-      grad_log[index] = grad_log_det[row] * open;
+      const T of_log = grad_log_det[feature * stride + row];
+      grad_log[index] = of_log * open;
       through_y += grad_y[index] * (pass.outputs[index] - pass.inputs[index]);
-      through_slope += grad_log_det[row] * (open - share);
+      through_slope += of_log * (open - share);
     }
     grad_gate += through_y * share * carry + through_slope;
   }
@@ -179,21 +193,28 @@ void over_parts(const Stack<T>& stack, int64_t parts, const Body& body) {
   }
 }
 
-template <class T, Activation kind>
-Tensors train_forward_part(const Stack<T>& stack, const T* x, int64_t start, int64_t rows, T* y,
-                           T* log_det) {
-  const int64_t features = stack.features, transforms = stack.transforms;
+// Room for what a training pass keeps of a part of the batch.
+template <class T>
+Tensors make_kept(const Stack<T>& stack, int64_t rows) {
   Tensors kept;
   const auto keep = [&](int64_t units) {
     const at::TensorOptions like(c10::CppTypeToScalarType<T>::value);
-    kept.push_back(scratch_pool().take({transforms, units, rows}, like));
+    kept.push_back(scratch_pool().take({stack.transforms, units, rows}, like));
   };
-  for (int64_t index = 0; index < 3; ++index) keep(features);
+  for (int64_t index = 0; index < 3; ++index) keep(stack.features);
   for (int64_t layer = 0; layer < stack.last(); ++layer) {
     keep(stack.layers[layer].rows());
     keep(stack.layers[layer + 1].rows());
   }
   if (stack.contexts.scales()) keep(stack.layers[0].rows());
+  return kept;
+}
+
+template <class T, Activation kind>
+Tensors train_forward_part(const Stack<T>& stack, const T* x, int64_t start, int64_t rows, T* y,
+                           T* log_det) {
+  const int64_t features = stack.features, transforms = stack.transforms;
+  const Tensors kept = make_kept(stack, rows);
   const int64_t units = widest(stack) * rows;
   Tensor scratch = buffer<T>(2 * units + features * rows);
   T *values = scratch.data_ptr<T>(), *next = values + 2 * units;
@@ -260,17 +281,20 @@ struct GradStore {
   const Layout& layout;
   Tensors tensors;
 
-  GradStore(const Layout& layout, const at::TensorOptions& like) : layout(layout) {
+  GradStore(const Layout& layout, const at::TensorOptions& like, bool intervals = false)
+      : layout(layout) {
     // zero beyond the bands, where nothing is written
     tensors.push_back(triangle_pool().take({layout.transforms, layout.weights}, like,
                                            layout.key(1, sizeof(T))));
     const int64_t others[] = {layout.rows, layout.averages, layout.features};
     for (const int64_t size : others) tensors.push_back(at::zeros({layout.transforms, size}, like));
     tensors.push_back(at::zeros({layout.transforms}, like));  // gates
+    if (intervals) tensors.push_back(at::zeros({layout.transforms, layout.averages}, like));
   }
   StackGrads<T> view(bool add) const {
     return {tensors[0].data_ptr<T>(), tensors[1].data_ptr<T>(), tensors[2].data_ptr<T>(),
-            tensors[3].data_ptr<T>(), add, {}};
+            tensors[3].data_ptr<T>(), add, {},
+            tensors.size() > 5 ? tensors[5].data_ptr<T>() : nullptr};
   }
   void add(const GradStore& other) {
     for (size_t index = 0; index < tensors.size(); ++index) {

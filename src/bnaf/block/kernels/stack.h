@@ -95,6 +95,7 @@ struct StackGrads {
   T *matrices, *biases, *averages, *log_slope;
   bool add;  // to what is there
   Context<T> context;  // of the rows of a part; each is written once
+  T* blocks = nullptr;  // what intervals add to the diagonal blocks, laid out as averages are
 };
 
 // Row bands of a layer, the last first: of each its first row, row count and column count.
@@ -117,6 +118,11 @@ struct Pass {
   std::vector<T*> hidden;            // before each activation
   std::vector<T*> slopes;            // of each layer's output; of the first with scales alone
   Context<const T> context;
+  const bool* pointed = nullptr;     // features whose slopes are wanted; null for all
+  const bool* wide = nullptr;        // features with intervals; null for none
+  std::vector<T*> arrived = {};      // gradients of hidden that come from intervals
+
+  bool wants_slopes(int64_t feature) const { return !pointed || pointed[feature]; }
 };
 
 template <class T, Activation kind>
@@ -182,6 +188,7 @@ class Network {
         pull_back(layer, input, grad, below, grads, rows);
       }
       if (layer > 0) bend_back(layer, pass, values, scaled, below);
+      if (layer > 0 && pass.wide) add_arrived(layer, pass, below);
       grad = below;
       std::swap(grad_h, grad_below);
     }
@@ -294,7 +301,8 @@ class Network {
                             : find_nearest<true>(h, bias, width, rows, count, nearest, lift);
       for (int64_t unit = 0; unit < width; ++unit) {
         const int64_t line = at + unit * rows;
-        const T* before = pass.slopes[layer] ? pass.slopes[layer] + line : nullptr;
+        const bool carried = pass.slopes[layer] && pass.wants_slopes(feature);
+        const T* before = carried ? pass.slopes[layer] + line : nullptr;
         bend_line(curve, pass.hidden[layer] + line, before, safe ? lift : nearest, safe, count,
                   values + line, scaled + line, nullptr);
         if (!pass.context.scales()) continue;
@@ -307,9 +315,13 @@ class Network {
         T* log_slopes = pass.log_slopes + feature * rows + start;
         for (int64_t row = 0; row < count; ++row) log_slopes[row] -= 2 * nearest[row];
       }
+      T* onward = pass.slopes[layer + 1] + feature * next * rows + start;
+      if (!pass.wants_slopes(feature)) {
+        if (layer + 1 == stack_.last()) std::fill_n(onward, count, T(1));
+        return;
+      }
       product(false, false, next, count, width, stack_.averages(layer + 1, transform_, feature),
-              width, scaled + at, rows, false,
-              pass.slopes[layer + 1] + feature * next * rows + start, rows);
+              width, scaled + at, rows, false, onward, rows);
       if (!pass.context.scales()) return;
       const T* scale = pass.context.row_scale(stack_.layers[layer + 1]) + start;
       for (int64_t unit = feature * next; unit < (feature + 1) * next; ++unit) {
@@ -374,9 +386,10 @@ class Network {
     const Curve<T, kind> curve{stack_.leak};
     const Shape& shape = stack_.layers[layer];
     const int64_t rows = pass.rows, width = shape.in_block, next = shape.out_block;
-    const T* slopes = pass.slopes[layer - 1];
     at::parallel_for(0, stack_.features, 1, [&](int64_t begin, int64_t end) {
       for (int64_t feature = begin; feature < end; ++feature) {
+        const bool wanted = pass.wants_slopes(feature);
+        const T* slopes = wanted ? pass.slopes[layer - 1] : nullptr;
         const int64_t at = feature * width * rows;
         T nearest[kRowChunk], lift[kRowChunk];
         for (int64_t start = 0; start < rows; start += kRowChunk) {
@@ -389,6 +402,10 @@ class Network {
                       safe ? lift : nearest, safe, count, values + line, scaled + line,
                       slopes ? grad_lower + line : nullptr);
           }
+        }
+        if (!wanted) {
+          std::fill_n(scaled + at, width * rows, T(0));
+          continue;
         }
         if (pass.context.scales()) {
           for (int64_t unit = feature * width; unit < (feature + 1) * width; ++unit) {
@@ -503,6 +520,20 @@ class Network {
 #pragma omp simd reduction(+ : total)
         for (int64_t column = 0; column < rows; ++column) total += grad[row * rows + column];
         bias[row] = grads.add ? bias[row] + total : total;
+      }
+    });
+  }
+
+  // What intervals send to the inputs of the activation below a layer.
+  void add_arrived(int64_t layer, const Pass<T>& pass, T* grad_h) const {
+    const int64_t size = stack_.layers[layer].in_block * pass.rows;
+    at::parallel_for(0, stack_.features, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t feature = begin; feature < end; ++feature) {
+        if (!pass.wide[feature]) continue;
+        const T* from = pass.arrived[layer - 1] + feature * size;
+        T* to = grad_h + feature * size;
+#pragma omp simd
+        for (int64_t unit = 0; unit < size; ++unit) to[unit] += from[unit];
       }
     });
   }

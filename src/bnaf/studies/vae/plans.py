@@ -79,7 +79,8 @@ class Variant:
         """Return the flow of the posterior, or none."""
         if self.flow is None:
             return None
-        return flow_named(self.flow)(LATENTS, ENCODED, direction="sampling", **self.settings)
+        settings = {"direction": "sampling", **self.settings}
+        return flow_named(self.flow)(LATENTS, ENCODED, **settings)
 
 
 @dataclass(frozen=True)

@@ -145,7 +145,7 @@ class TrainingRun:
         """Return a batch on the device, having noted what is not finite in it."""
         batch = batch.to(self.like)
         if not self.plan.source.finite:
-            odd = (~batch.rows.isfinite()).sum(0)
+            odd = self.plan.objective.impossible(batch.rows).sum(0)
             self.odd_columns = odd if self.odd_columns is None else self.odd_columns + odd
         return batch
 

@@ -1,0 +1,1 @@
+"""What a column means: its kind, how a flow sees its cells, and how they come back."""

@@ -1,0 +1,278 @@
+"""Categories: one level of several, yes or no, or one of few numbers."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bnaf._text import plain_name
+from bnaf.columns.kind import (
+    Kind,
+    Parts,
+    Snapped,
+    Values,
+    counted,
+    label_codes,
+    labelled,
+    told_empty,
+)
+from bnaf.columns.ranges import finite_numbers
+from bnaf.columns.stored import flag_of, numbers_of, refused, text_of, texts_of, whole_of
+from bnaf.errors import TableError
+from bnaf.tables.column import TEXTS, Column, number_text
+from bnaf.tables.names import list_columns
+from bnaf.tables.table import TYPES
+
+RARE = 5  # rows below which a level is pooled, a tenth of them in a short table
+MOST_LEVELS = 1000
+YES_NO = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Category(Kind):
+    """One of several levels; those that are rare, and any that was never seen, share a pool.
+
+    The pool always holds a level that was seen, the rarest if none is rare, so that what was
+    never seen has a mass and no draw is without a value. An empty cell is a level of its own
+    where there were some, else it counts as never seen.
+
+    Args:
+        known: Levels with a code of their own, in the order of the codes.
+        pooled: Levels of the pool, whose code is the next.
+        shares: Shares of the pool's levels, and last of all that was never seen.
+        numeric: Whether levels are numbers.
+        type: Type of the column.
+        of: Element type of the levels of a category.
+        empty: Cells that were empty; their code is the last.
+    """
+
+    name: ClassVar[str] = "category"
+    known: tuple[Any, ...]
+    pooled: tuple[Any, ...]
+    shares: tuple[float, ...]
+    numeric: bool
+    type: str
+    of: str
+    empty: int
+
+    @classmethod
+    def fit(cls, column: Column, weights: Values | None = None) -> "Category":
+        """Return the levels of a column.
+
+        Raises:
+            TableError: If it has none.
+        """
+        numeric = column.holds == "numbers"
+        if not numeric:
+            column = column.as_texts()
+        present = finite_numbers(column) if numeric else column.present
+        if not len(present):
+            raise TableError(
+                f"{list_columns([column.name])} is empty throughout, expected some level; leave "
+                "it out."
+            )
+        levels, counts = _tally(column, present, weights)
+        rare = _rare(counts, len(present))
+        pooled = counts[rare]
+        unseen = 0.0 if column.type == "bool" else max(0.5, float((pooled <= 1).sum()))
+        shares = np.array([*pooled, unseen]) / (pooled.sum() + unseen)
+        return cls(
+            tuple(level for level, pool in zip(levels, rare, strict=True) if not pool),
+            tuple(level for level, pool in zip(levels, rare, strict=True) if pool),
+            tuple(float(f"{share:.9e}") for share in shares),
+            numeric,
+            column.type,
+            column.of,
+            int(column.empty.sum()),
+        )
+
+    @property
+    def levels(self) -> int:
+        return len(self.known) + 1 + bool(self.empty)
+
+    @property
+    def numbers(self) -> int:
+        return 0
+
+    def describe(self) -> str:
+        total = len(self.known) + len(self.pooled)
+        if total == YES_NO:
+            both = sorted([*self.known, *self.pooled])
+            text = f"yes/no: {self._shown(both[0])} or {self._shown(both[1])}"
+        else:
+            what = "value" if self.numeric else "level"
+            text = f"category of {counted(total, what)}"
+            if self.type == "ordered" or self.numeric:
+                text = f"ordered {text}"
+            if len(self.pooled) > 1:
+                text += f", {len(self.pooled):,} rare ones pooled"
+        return told_empty(text, self.empty)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return () if self.numeric else (*self.known, *self.pooled)
+
+    def codes(self, column: Column) -> Values:
+        return super().codes(column) if self.numeric else label_codes(column, self.labels)
+
+    def column(self, name: str, codes: Values) -> Column:
+        if self.numeric:
+            return super().column(name, codes)
+        return labelled(name, codes, self.labels, self.type, self.of)
+
+    def _shown(self, level: Any) -> str:
+        text = number_text(level, self.type) if self.numeric else level
+        return plain_name(text, 20) or "''"
+
+    @cached_property
+    def _codes(self) -> dict[Any, tuple[int, float]]:
+        """Code and log-share of every level; ``None`` stands for those never seen."""
+        found = {level: (code, 0.0) for code, level in enumerate(self.known)}
+        pool = len(self.known)
+        for level, share in zip((*self.pooled, None), self.shares, strict=True):
+            found[level] = (pool, math.log(share) if share else -math.inf)
+        return found
+
+    def encode(self, column: Column) -> Parts:
+        names, codes = self._distinct(column)
+        found = [self._codes.get(name, self._codes[None]) for name in names]
+        found.append((self.levels - 1, 0.0) if self.empty else self._codes[None])
+        table = np.array(found)[np.where(column.empty, len(names), codes)]
+        return Parts(table[:, 0].astype(np.float64), None, table[:, 1].astype(np.float64))
+
+    @property
+    def given_numbers(self) -> int:
+        return int(self.numeric)
+
+    def scores(self, column: Column) -> Parts:
+        """Return levels, and of numbers also how large they are, for they have an order."""
+        parts = self.encode(column)
+        if not self.numeric:
+            return parts
+        levels = np.array([*self.known, *self.pooled])
+        column = column.as_numbers()
+        values = np.where(column.empty, levels.mean(), column.values)
+        middle = (values - levels.mean()) / (levels.std() or 1.0)
+        return parts._replace(number=Snapped(middle, np.zeros_like(middle), np.zeros_like(middle)))
+
+    def _distinct(self, column: Column) -> tuple[list[Any], np.ndarray]:
+        """Return the distinct values of a column, as levels are, and which each cell has."""
+        if not self.numeric:
+            column = column.as_texts()
+            return list(column.levels), column.values
+        column = column.as_numbers()
+        finite_numbers(column)
+        values, codes = np.unique(np.where(column.empty, 0.0, column.values), return_inverse=True)
+        levels = np.sort(np.array([*self.known, *self.pooled]))
+        place = np.searchsorted(levels, values)
+        left, right = levels[np.maximum(place - 1, 0)], levels[np.minimum(place, len(levels) - 1)]
+        near = np.where(np.abs(values - left) < np.abs(values - right), left, right)
+        same = np.abs(values - near) <= 1e-6 * np.abs(near)  # float32 and float64 of one decimal
+        return [float(n) if s else math.nan for n, s in zip(near, same, strict=True)], codes
+
+    def decode(
+        self,
+        name: str,
+        rows: int,
+        level: Values | None,
+        number: Values | None,
+        generator: np.random.Generator,
+    ) -> Column:
+        assert level is not None
+        codes = level.astype(np.int64)
+        pool = len(self.known)
+        inside = np.flatnonzero(codes == pool)
+        shares = np.array(self.shares[:-1])
+        if len(inside) and len(shares) > 1:
+            drawn = generator.choice(len(shares), len(inside), p=shares / shares.sum())
+            codes[inside] = pool + drawn
+        empty = level == self.levels - 1 if self.empty else np.zeros(len(level), dtype=bool)
+        codes[empty] = 0
+        everything = (*self.known, *self.pooled)
+        if self.numeric:
+            values = np.array(everything, dtype=np.float64)[codes]
+            return Column(name, self.type, np.where(empty, np.nan, values), empty)
+        return Column(name, self.type, codes, empty, everything, self.of)
+
+    def unusual(self, column: Column) -> str:
+        names, codes = self._distinct(column)
+        seen = np.array([name in self._codes and name is not None for name in names] or [True])
+        wrong = ~seen[np.where(column.empty, 0, codes)] & ~column.empty
+        if not wrong.any():
+            none = int(column.empty.sum())
+            return f"{none:,} empty, where none was" if none and not self.empty else ""
+        place = int(np.flatnonzero(wrong)[0])
+        first = names[codes[place]]
+        shown = number_text(column.as_numbers().values[place]) if self.numeric else first
+        return f"{int(wrong.sum()):,} of levels never seen, such as {plain_name(shown, 20)!r}"
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "known": list(self.known),
+            "pooled": list(self.pooled),
+            "shares": list(self.shares),
+            "numeric": self.numeric,
+            "type": self.type,
+            "of": self.of,
+            "empty": self.empty,
+        }
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> "Category":
+        numeric, shares = flag_of(stored, "numeric"), numbers_of(stored, "shares")
+        known, pooled = (
+            tuple(numbers_of(stored, key).tolist()) if numeric else texts_of(stored, key)
+            for key in ("known", "pooled")
+        )
+        if not pooled or len({*known, *pooled}) != len(known) + len(pooled):
+            raise refused("pooled", "levels, each of them once", stored["pooled"])
+        if len(shares) != len(pooled) + 1 or (shares < 0).any() or abs(shares.sum() - 1) > 1e-6:
+            raise refused("shares", "shares of the pool that sum to one", stored["shares"])
+        if not shares[:-1].sum():
+            raise refused("shares", "a level with a share", stored["shares"])
+        kind = text_of(stored, "type", TYPES if numeric else TEXTS)
+        of = text_of(stored, "of", ("text", *TYPES))
+        if of != "text":
+            for level in {*known, *pooled} if not numeric else ():
+                _check_number(level)
+        return cls(
+            known, pooled, tuple(shares.tolist()), numeric, kind, of, whole_of(stored, "empty")
+        )
+
+
+def _tally(
+    column: Column, present: np.ndarray, weights: Values | None
+) -> tuple[list[Any], np.ndarray]:
+    """Return the levels of a column in their order, and how many rows each has."""
+    kept = None if weights is None else weights[~column.empty]
+    if kept is not None:
+        kept = kept * (len(kept) / kept.sum())
+    found, places = np.unique(present, return_inverse=True)
+    counts = np.bincount(places, kept, len(found)).astype(np.float64)
+    if column.holds == "numbers":
+        return found.tolist(), counts
+    levels = [column.levels[code] for code in found]
+    if column.type != "text":  # categories have an order of their own
+        return levels, counts
+    order = sorted(range(len(levels)), key=levels.__getitem__)
+    return [levels[place] for place in order], counts[order]
+
+
+def _rare(counts: np.ndarray, rows: int) -> np.ndarray:
+    """Return which levels are pooled: the rare ones, or the rarest."""
+    rare: np.ndarray = counts < min(RARE, rows / 10)
+    if len(counts) - rare.sum() > MOST_LEVELS:
+        rare |= counts <= np.sort(counts)[-MOST_LEVELS]
+    if not rare.any():
+        rare[np.argmin(counts)] = True
+    return rare
+
+
+def _check_number(level: str) -> None:
+    try:
+        float({"true": "1", "false": "0"}.get(level, level))
+    except ValueError:
+        raise refused("known", "levels that are numbers", level) from None

@@ -1,0 +1,133 @@
+"""Columns of one value: nothing is to be learned of them, and they come back with samples."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bnaf._text import plain_name
+from bnaf.columns.kind import Kind, Parts, Values, label_codes, labelled
+from bnaf.columns.stored import entry, refused, text_of
+from bnaf.errors import StorageError
+from bnaf.tables.cells import date_type
+from bnaf.tables.column import TEXTS, Column, number_text
+from bnaf.tables.table import TYPES
+
+
+@dataclass(frozen=True, eq=False)
+class Constant(Kind):
+    """One value in all rows, or none in any: it has mass one, and all else has none.
+
+    Args:
+        value: The number, text or tick; ``None`` where all cells are empty.
+        type: Type of the column.
+        of: Element type of the levels of a category.
+    """
+
+    name: ClassVar[str] = "constant"
+    value: float | int | str | None
+    type: str
+    of: str = "text"
+
+    @classmethod
+    def fit(cls, column: Column) -> "Constant":
+        """Return the one value of a column."""
+        if not len(column.present):
+            kind = "float64" if column.holds == "objects" else column.type
+            return cls(None, kind, column.of)
+        value = column.present[0].item()
+        if column.holds == "texts":
+            value = column.levels[value]
+        return cls(value, column.type, column.of)
+
+    @property
+    def levels(self) -> int:
+        return 0
+
+    @property
+    def numbers(self) -> int:
+        return 0
+
+    def describe(self) -> str:
+        if self.value is None:
+            return "empty throughout"
+        shown = self.value if isinstance(self.value, str) else number_text(self.value, self.type)
+        return f"constant: {plain_name(shown, 20) or repr('')}"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return (self.value,) if isinstance(self.value, str) else ()
+
+    def codes(self, column: Column) -> Values:
+        if isinstance(self.value, str):
+            return label_codes(column, self.labels)
+        return np.where(column.empty, np.nan, column.values.astype(np.float64))
+
+    def column(self, name: str, codes: Values) -> Column:
+        if isinstance(self.value, str):
+            return labelled(name, codes, self.labels, self.type, self.of)
+        kind = np.float64 if self.type in TYPES else np.int64
+        values = np.where(np.isnan(codes), 0, codes).astype(kind)
+        return Column(name, self.type, values, np.isnan(codes), of=self.of)
+
+    def encode(self, column: Column) -> Parts:
+        return Parts(None, None, np.where(self._same(column), 0.0, -np.inf))
+
+    def _same(self, column: Column) -> np.ndarray:
+        if self.value is None:
+            return column.empty
+        if column.empty.all():
+            return ~column.empty
+        same: Any
+        if isinstance(self.value, str):
+            column = column.as_texts()
+            same = np.array([level == self.value for level in column.levels])[column.values]
+        elif self.type in TYPES:
+            same = np.isclose(column.as_numbers().values, self.value, rtol=1e-6, atol=0.0)
+        else:
+            same = column.values == self.value
+        return np.asarray(same & ~column.empty)
+
+    def decode(
+        self,
+        name: str,
+        rows: int,
+        level: Values | None,
+        number: Values | None,
+        generator: np.random.Generator,
+    ) -> Column:
+        empty = np.full(rows, self.value is None)
+        if isinstance(self.value, str):
+            return Column(name, self.type, np.zeros(rows, np.int64), empty, (self.value,), self.of)
+        kind = np.float64 if self.type in TYPES else np.int64
+        values = np.full(rows, 0 if self.value is None else self.value, dtype=kind)
+        return Column(name, self.type, values, empty, of=self.of)
+
+    def unusual(self, column: Column) -> str:
+        other = int((~self._same(column)).sum())
+        return f"{other:,} that differ from the one value that was seen" if other else ""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"value": self.value, "type": self.type, "of": self.of}
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> "Constant":
+        value, kind = entry(stored, "value"), text_of(stored, "type")
+        of = text_of(stored, "of", ("text", *TYPES))
+        if kind not in (*TYPES, *TEXTS):
+            try:
+                date_type(kind)
+            except ValueError:
+                raise refused("type", "a type of columns", kind) from None
+        plain = isinstance(value, int | float) and not isinstance(value, bool)
+        fits = isinstance(value, str) if kind in TEXTS else plain
+        if kind not in (*TYPES, *TEXTS):
+            fits = isinstance(value, int) and abs(value) < 2**63
+        elif plain and not abs(value) < 1e300:
+            fits = False
+        if value is not None and not fits:
+            raise StorageError(
+                f"A constant column of {kind} expects such a value, got {value!r:.40}."
+            )
+        return cls(value, kind, of)

@@ -1,0 +1,200 @@
+"""Dates and times: whole multiples of their resolution since the first, then as numbers are."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bnaf.columns.grid import Grid
+from bnaf.columns.kind import Bounds, Kind, Parts, Snapped, Values, told_empty
+from bnaf.columns.lattice import is_gridded
+from bnaf.columns.number import Number
+from bnaf.columns.stored import entry, refused, text_of, whole_of
+from bnaf.errors import StorageError, TableError
+from bnaf.tables.cells import as_dates, date_type
+from bnaf.tables.column import Column
+from bnaf.tables.names import list_columns
+
+UNITS = {"day": 1 / 86400, "s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+RESOLUTIONS = {
+    "day": 86400,
+    "hour": 3600,
+    "minute": 60,
+    "second": 1,
+    "millisecond": 1e-3,
+    "microsecond": 1e-6,
+    "nanosecond": 1e-9,
+}
+MOST_TICKS = 2**62
+
+
+@dataclass(frozen=True, eq=False)
+class Date(Kind):
+    """Dates or times of a resolution.
+
+    Args:
+        inner: How their multiples since the first are modelled.
+        resolution: Coarsest of days, hours, minutes, ... that all are multiples of.
+        ticks: Ticks of the column's type that it has.
+        origin: The first, in ticks.
+        type: Arrow's name of the type of the column.
+    """
+
+    name: ClassVar[str] = "date"
+    inner: Grid | Number
+    resolution: str
+    ticks: int
+    origin: int
+    type: str
+
+    @classmethod
+    def fit(
+        cls, column: Column, weights: Values | None = None, bounds: Bounds | None = None
+    ) -> "Date":
+        """Return the resolution of a column of dates, and how it is modelled.
+
+        Raises:
+            TableError: If it holds no dates, or bounds are given, which dates have none of.
+        """
+        column = as_dates(column)
+        if bounds is not None:
+            raise TableError(
+                f"{list_columns([column.name])} holds dates, which take no bounds; leave them out."
+            )
+        present = column.present
+        origin = int(present.min())
+        resolution, ticks = _resolution(present, column.type)
+        numbers = _since(column, origin, ticks)
+        free: Bounds = (None, None)
+        gridded = is_gridded(numbers.present, numbers.type)
+        inner = (Grid if gridded else Number).fit(numbers, weights, free)
+        return cls(inner, resolution, ticks, origin, column.type)
+
+    @property
+    def levels(self) -> int:
+        return self.inner.levels
+
+    @property
+    def numbers(self) -> int:
+        return 1
+
+    def describe(self) -> str:
+        what = "times" if self.type.startswith(("time3", "time6", "duration")) else "dates"
+        text = f"{what} by the {self.resolution}"
+        if what == "dates":
+            first, last = (self._shown(end) for end in self.inner.seen)
+            text += f", {first} to {last}"
+        return told_empty(text, self.inner.empty)
+
+    def _shown(self, number: float) -> str:
+        ticks = self.origin + self.ticks * round(number)
+        seconds = math.floor(ticks / UNITS[_unit(self.type)])
+        shown = str(np.datetime64(seconds, "s"))
+        return shown.split("T")[0] if self.resolution == "day" else shown
+
+    def codes(self, column: Column) -> Values:
+        """Return multiples of the resolution since the first date."""
+        return self.inner.codes(self._numbers(column))
+
+    def column(self, name: str, codes: Values) -> Column:
+        return self._dates(self.inner.column(name, codes))
+
+    def encode(self, column: Column) -> Parts:
+        return self.inner.encode(self._numbers(column))
+
+    def scores(self, column: Column) -> Parts:
+        return self.inner.scores(self._numbers(column))
+
+    def unusual(self, column: Column) -> str:
+        return self.inner.unusual(self._numbers(column)) and "far from all dates that were seen"
+
+    def _numbers(self, column: Column) -> Column:
+        """Return multiples of the resolution since the first date.
+
+        Raises:
+            TableError: If it holds no dates.
+        """
+        if column.empty.all():
+            return Column(column.name, "float64", np.full(len(column), np.nan), column.empty)
+        column = as_dates(column)
+        factor = UNITS[_unit(self.type)] / UNITS[_unit(column.type)]
+        if factor != 1:
+            values = np.where(column.empty, 0, column.values) * factor
+            column = replace(column, type=self.type, values=np.round(values).astype(np.int64))
+        return _since(column, self.origin, self.ticks)
+
+    def snap(self, x: Values) -> Snapped:
+        return self.inner.snap(x)
+
+    def decode(
+        self,
+        name: str,
+        rows: int,
+        level: Values | None,
+        number: Values | None,
+        generator: np.random.Generator,
+    ) -> Column:
+        return self._dates(self.inner.decode(name, rows, level, number, generator))
+
+    def _dates(self, found: Column) -> Column:
+        """Return the dates that multiples of the resolution stand for."""
+        multiples = np.round(np.where(found.empty, 0.0, found.values))
+        limit = (MOST_TICKS - abs(self.origin)) // self.ticks
+        ticks = self.origin + self.ticks * np.clip(multiples, -limit, limit).astype(np.int64)
+        return Column(found.name, self.type, ticks, found.empty)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "inner": {"kind": self.inner.name, **self.inner.as_dict()},
+            "resolution": self.resolution,
+            "ticks": self.ticks,
+            "origin": self.origin,
+            "type": self.type,
+        }
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> "Date":
+        kind, resolution = text_of(stored, "type"), text_of(stored, "resolution", (*RESOLUTIONS,))
+        try:
+            date_type(kind)
+        except ValueError:
+            raise refused("type", "a type of dates", kind) from None
+        inner = entry(stored, "inner")
+        classes: dict[str, type[Grid | Number]] = {Grid.name: Grid, Number.name: Number}
+        if not isinstance(inner, Mapping):
+            raise StorageError(f"A column of dates expects its numbers, got {inner!r:.40}.")
+        found = classes[text_of(inner, "kind", (*classes,))].from_dict(inner)
+        return cls(
+            found,
+            resolution,
+            whole_of(stored, "ticks", 1, 2**50),
+            whole_of(stored, "origin", -MOST_TICKS, MOST_TICKS),
+            kind,
+        )
+
+
+def _unit(kind: str) -> str:
+    """Return the unit of the ticks of a type.
+
+    Example:
+        >>> _unit("timestamp[us, tz=UTC]")
+        'us'
+    """
+    return kind.partition("[")[2].rstrip("]").partition(",")[0]
+
+
+def _resolution(ticks: np.ndarray, kind: str) -> tuple[str, int]:
+    """Return the coarsest resolution that all ticks are multiples of, and its ticks."""
+    for name, seconds in RESOLUTIONS.items():
+        size = round(seconds * UNITS[_unit(kind)])
+        if size <= 1 or not (ticks % size).any():
+            return name, max(size, 1)
+    raise AssertionError("one tick divides all")
+
+
+def _since(column: Column, origin: int, ticks: int) -> Column:
+    values = (np.where(column.empty, origin, column.values) - origin) / ticks
+    values = np.where(column.empty, np.nan, values)
+    return Column(column.name, "int64", values, column.empty)

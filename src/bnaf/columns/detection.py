@@ -1,0 +1,130 @@
+"""Which kind a column is of, by what it holds."""
+
+import re
+
+import numpy as np
+
+from bnaf.columns.category import Category
+from bnaf.columns.constant import Constant
+from bnaf.columns.date import Date
+from bnaf.columns.grid import Grid
+from bnaf.columns.kind import Bounds, Kind, Values
+from bnaf.columns.lattice import ROWS_PER_VALUE, is_gridded
+from bnaf.columns.number import Number
+from bnaf.columns.ranges import finite_numbers
+from bnaf.columns.text import LeftOut
+from bnaf.errors import Argument, SettingsError, TableError
+from bnaf.tables.cells import is_dated
+from bnaf.tables.column import Column
+from bnaf.tables.names import list_columns
+
+CHOICES = ("category", "whole", "grid", "number", "date", "text")
+ALIASES = {"yes/no": "category", "identifier": "text"}  # as descriptions have it
+FEW_LEVELS, ROWS_PER_LEVEL = 20, 20  # up to which numbers are categories, and what each needs
+MOST_TIED = 100  # numbers without a grid that repeat and are still categories
+FREE_TEXT = 0.5  # distinct texts in a row from which on they are no levels
+IDENTIFIER = re.compile(r"(?i:(^|[\W_])(id|uuid|guid|identifier)($|[\W_\d]))|[a-z]I[dD]$")
+
+
+def fit_column(
+    column: Column,
+    kind: str | None = None,
+    bounds: Bounds | None = None,
+    weights: Values | None = None,
+    seen: Column | None = None,
+) -> Kind | LeftOut:
+    """Return what a column means.
+
+    Args:
+        column: Its cells.
+        kind: What it is to be: "category", "whole" (numbers), "grid" (numbers on one), "number",
+            "date", or "text" (left out); found by what it holds by default.
+        bounds: Least and largest value, ``None`` where there is none; learned by default.
+        weights: What each row counts for.
+        seen: Cells that the kind is found by, where there are more than are fitted.
+
+    Raises:
+        TableError: If it cannot be of that kind.
+        SettingsError: If there is no such kind.
+    """
+    kind = ALIASES.get(kind or "", kind)
+    if kind is not None and kind not in CHOICES:
+        raise SettingsError(
+            f"kinds must be among {', '.join(CHOICES)}, got {kind!r} for {column.name!r}."
+        )
+    if kind == "text":
+        return LeftOut(column.name, "left out as told")
+    seen = column if seen is None else seen
+    if kind is None and (reason := _useless(seen)):
+        return LeftOut(column.name, reason)
+    if not len(column.present) or (_distinct(column) == 1 and not column.empty.any()):
+        return Constant.fit(column)
+    kind = kind or find_kind(seen)
+    if kind == "category" and bounds is not None:
+        kind = _bounded(column)
+    if kind == "category":
+        return Category.fit(column, weights)
+    if kind == "date":
+        return Date.fit(column, weights, bounds)
+    column = column.as_numbers()
+    if kind == "number":
+        return Number.fit(column, weights, bounds)
+    return Grid.fit(column, weights, bounds, whole=kind == "whole")
+
+
+def find_kind(column: Column) -> str:
+    """Return the kind of a column that varies and is no identifier."""
+    if column.holds == "dates" or is_dated(column):
+        return "date"
+    if column.holds == "texts" or column.type == "bool":
+        return "category"
+    distinct, rows = _distinct(column), len(column.present)
+    enough = ROWS_PER_LEVEL if distinct > 2 else 2
+    if distinct == 1 or (distinct <= FEW_LEVELS and rows >= enough * distinct):
+        return "category"
+    if is_gridded(finite_numbers(column), column.type):
+        return "grid"
+    tied = distinct <= MOST_TIED and rows >= ROWS_PER_VALUE * distinct
+    return "category" if tied else "number"  # a density has no bound where values repeat
+
+
+def _bounded(column: Column) -> str:
+    """Return the kind of a column of few values that are told to have bounds.
+
+    Raises:
+        TableError: If it holds no numbers.
+    """
+    if column.holds != "numbers":
+        raise TableError(
+            f"{list_columns([column.name])} holds {column.type}, which has no bounds; expected "
+            "numbers: leave it out of ",
+            Argument("bounds"),
+            ".",
+        )
+    return "grid" if is_gridded(finite_numbers(column), column.type) else "number"
+
+
+def _distinct(column: Column) -> int:
+    return len(np.unique(column.present))
+
+
+def _useless(column: Column) -> str:
+    """Return why a column is to be left out, if it is."""
+    if column.holds == "objects":
+        return f"{column.type}: neither numbers, text nor dates"
+    rows = len(column.present)
+    if rows < 2 or column.holds == "dates" or is_dated(column):
+        return ""
+    distinct = _distinct(column)
+    if column.holds == "texts":
+        if distinct > FEW_LEVELS and distinct > FREE_TEXT * rows:
+            return f"identifier or free text: {distinct:,} different in {rows:,} rows"
+        return ""
+    values = column.present
+    if distinct < rows * 0.9 or rows <= FEW_LEVELS or (values != np.round(values)).any():
+        return ""
+    if rows == distinct and (np.diff(values) == 1).all():
+        return "identifier: it counts the rows"
+    if IDENTIFIER.search(column.name):
+        return f"identifier: {distinct:,} different in {rows:,} rows"
+    return ""

@@ -1,0 +1,126 @@
+"""Rows of every kind, as scikit-learn's users hold them: frames, arrays of text, empty cells."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float64
+
+from bnaf.errors import ShapeError, TableError
+from bnaf.model._frames import is_plain
+from bnaf.tables.frames import Frame, read_frame
+
+
+class WeighedFrame(NamedTuple):
+    """Rows of a frame, and how much each counts."""
+
+    rows: Frame
+    weights: Float64[np.ndarray, " rows"]
+
+
+def mixed_frame(X: Any) -> Frame | None:
+    """Return rows as a frame if columns are of several kinds or cells are empty; none if not.
+
+    Frames are read by what their columns hold; arrays are of text, or of numbers with nan where
+    a cell is empty.
+    """
+    if hasattr(X, "columns") and not isinstance(X, np.ndarray):
+        frame = read_frame(X)
+        return None if is_plain(frame, frame.names, (), {}, {}) else frame
+    if not isinstance(X, np.ndarray | list | tuple):
+        return None
+    try:
+        values = np.asarray(X)
+    except ValueError:  # rows of several lengths, which scikit-learn tells of
+        return None
+    if values.ndim != 2 or not values.size:
+        return None
+    if values.dtype.kind in "OUS":
+        return None if _is_numeric(values) else _text_frame(values)
+    if values.dtype.kind == "f" and np.isnan(values).any() and not np.isinf(values).any():
+        return read_frame(values.astype(np.float64))
+    return None
+
+
+def array_kinds(X: Any, frame: Frame) -> dict[str, str]:
+    """Return the kinds that are told: numbers of an array have a density, however they repeat."""
+    if hasattr(X, "columns"):
+        return {}
+    return {
+        column.name: "number"
+        for column in frame.columns
+        if column.holds == "numbers" and not column.constant
+    }
+
+
+def named_frame(X: Any, names: Sequence[str]) -> Frame:
+    """Return rows as a frame with the columns of a fit.
+
+    Raises:
+        ShapeError: If there are fewer or more columns.
+        TableError: If a frame lacks one.
+    """
+    if hasattr(X, "columns") and not isinstance(X, np.ndarray):
+        return read_frame(X, columns=names)
+    values = np.asarray(X)
+    if values.ndim != 2 or values.shape[1] != len(names):
+        raise ShapeError(
+            f"X must have the {len(names)} columns given to fit, got shape {values.shape}."
+        )
+    text = values.dtype.kind in "OUS"
+    frame = _text_frame(values) if text else read_frame(values.astype(np.float64))
+    columns = [
+        replace(column, name=name) for column, name in zip(frame.columns, names, strict=True)
+    ]
+    return Frame(tuple(columns))
+
+
+def join_frames(*frames: Frame) -> Frame:
+    """Return the columns of several frames side by side.
+
+    Raises:
+        TableError: If they have different numbers of rows.
+    """
+    if len({len(frame) for frame in frames}) > 1:
+        raise TableError(
+            f"X and y must have as many rows, got {' and '.join(str(len(f)) for f in frames)}."
+        )
+    return Frame(tuple(column for frame in frames for column in frame.columns))
+
+
+def target_frame(y: Any, names: Sequence[str]) -> Frame:
+    """Return what is modelled as a frame of these names."""
+    if hasattr(y, "columns") and not isinstance(y, np.ndarray):
+        frame = read_frame(y)
+    else:
+        values = y if hasattr(y, "dtype") else np.asarray(y)
+        columns: Mapping[str, Any] = {names[0]: values}
+        if getattr(values, "ndim", 1) == 2:
+            columns = {name: values[:, place] for place, name in enumerate(names)}
+        frame = read_frame(columns)
+    named = [replace(column, name=name) for column, name in zip(frame.columns, names, strict=True)]
+    return Frame(tuple(named))
+
+
+def is_categorical(y: Any) -> bool:
+    """Tell whether one column of targets is of levels: text, a category or true and false."""
+    kind = getattr(getattr(y, "dtype", None), "name", "") or np.asarray(y).dtype.name
+    if kind in ("category", "bool", "boolean", "string") or kind.startswith(("str", "bytes")):
+        return True
+    if kind != "object":
+        return False
+    return not _is_numeric(np.asarray(y, dtype=object).reshape(len(y), -1))
+
+
+def _is_numeric(values: np.ndarray) -> bool:
+    try:
+        values.astype(np.float64)
+    except (TypeError, ValueError):
+        return False
+    return values.dtype.kind == "O" and not any(isinstance(cell, str) for cell in values.flat)
+
+
+def _text_frame(values: np.ndarray) -> Frame:
+    """Return an array of text, or of objects, column by column; numbers among them stay."""
+    return read_frame({f"x{place}": list(values[:, place]) for place in range(values.shape[1])})

@@ -1,0 +1,53 @@
+"""Columns of every kind as if they had nothing to do with each other: what a model must beat."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from bnaf.columns.schema import Schema
+from bnaf.laws.cells import log_mass
+from bnaf.laws.normal import log_normal_density
+from bnaf.laws.packed import row_layout
+
+SMOOTHING = 0.5  # rows that every level has more than were seen
+
+
+def score_independent(
+    schema: Schema,
+    reference: Float64[Tensor, "rows columns"],
+    tables: Sequence[Float64[Tensor, "_ columns"]],
+) -> list[Float64[Tensor, " _"]]:
+    """Return the log-probability of rows if columns were independent.
+
+    Levels have the frequencies of the reference rows, and numbers are standard normal in the
+    scale that the schema gives them: of a grid that is its own smoothed distribution, of other
+    numbers the Gaussian of their mean and deviation.
+
+    Args:
+        schema: What the columns mean.
+        reference: Codes of the rows that frequencies are counted in.
+        tables: Codes of the rows to score.
+    """
+    layout = row_layout(schema.levels, schema.numbers, schema.statuses)
+    seen = layout.split(schema.encode(schema.frame(reference)).rows).levels
+    shares = [_log_shares(seen[:, part], count) for part, count in enumerate(schema.levels)]
+    found = []
+    for codes in tables:
+        encoded = schema.encode(schema.frame(codes))
+        levels, middle, below, above = layout.split(encoded.rows)
+        score = encoded.shift.sum(1)
+        for part, share in enumerate(shares):
+            score = score + share[levels[:, part].long()]
+        point = below + above == 0
+        masses = torch.where(
+            point, log_normal_density(middle), log_mass(middle, below, above).nan_to_num(nan=0.0)
+        )
+        found.append(score + torch.where(middle.isnan(), 0.0, masses).sum(1))
+    return found
+
+
+def _log_shares(levels: Tensor, count: int) -> Tensor:
+    counts = torch.bincount(levels.long(), minlength=count).to(torch.float64) + SMOOTHING
+    return (counts / counts.sum()).log()

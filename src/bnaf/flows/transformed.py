@@ -1,0 +1,115 @@
+"""Flows whose law is that of a transform of noise."""
+
+import math
+from abc import abstractmethod
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Generator, Tensor
+
+from bnaf._checks import one_of, whole
+from bnaf.errors import SettingsError
+from bnaf.flows.bases import BASES, StudentBase
+from bnaf.flows.flow import Flow, MissingMass
+from bnaf.laws.bases import StandardNormal
+from bnaf.laws.distribution import FlowDistribution
+from bnaf.laws.transforms import RowTransform
+
+DIRECTIONS = ("density", "sampling")
+
+
+class TransformFlow(Flow):
+    """Flow that transforms rows to noise, standard normal unless set, or noise to rows.
+
+    It says in :meth:`make_transform` how the transform is made.
+
+    Args:
+        features: Number of columns of a row.
+        context_features: Number of columns of a context; 0 for a flow without one.
+        direction: Which side is computed forwards: "density" (log_prob) or "sampling" (rsample).
+        base: What the noise follows: the "normal" law or, for heavy tails, Student's t
+            ("student"), whose degrees of freedom are learned.
+    """
+
+    snapshots: ClassVar[bool] = False
+    """Whether its laws keep what they were made of, untouched by a step of an optimiser. Those of
+    other flows refuse to be used after one, unless it is a fused one, which torch does not count.
+    """
+
+    def __init__(
+        self,
+        features: int,
+        context_features: int = 0,
+        direction: str = "density",
+        base: str = "normal",
+    ) -> None:
+        super().__init__(features, context_features)
+        self.direction = one_of("direction", direction, DIRECTIONS)
+        self.base_law: StudentBase | None = None
+        if one_of("base", base, BASES) == "student":
+            self.base_law = StudentBase(self.features)
+
+    @abstractmethod
+    def make_transform(
+        self, context: Float[Tensor, "*batch context_features"] | None
+    ) -> RowTransform:
+        """Return the transform from rows to base noise, or back in the sampling direction.
+
+        Args:
+            context: Conditioning rows, checked; ``None`` for a flow without context.
+        """
+
+    def make_law(
+        self, context: Float[Tensor, "*batch context_features"] | None
+    ) -> FlowDistribution:
+        """Return the transform, turned round in the sampling direction, on its base."""
+        transform = self.make_transform(context)
+        if self.direction == "sampling":
+            transform = transform.inv
+        batch = torch.Size() if context is None else context.shape[:-1]
+        normal = StandardNormal(self.features, next(self.parameters()).detach())
+        base = normal if self.base_law is None else self.base_law()
+        watched = () if self.snapshots else tuple(self.parameters())
+        return FlowDistribution(transform, base, batch, watched=watched)
+
+    def missing_mass(
+        self,
+        draws: int = 10_000,
+        context: Tensor | None = None,
+        *,
+        generator: Generator | None = None,
+    ) -> MissingMass:
+        """Return the share of the base that has no pre-image, and its standard error.
+
+        A density that is the pull-back of its base through a map that is not onto integrates to
+        one minus this share. It is exactly 0 where every transform is onto, and in the sampling
+        direction.
+
+        Args:
+            draws: Number of draws of the base, per context.
+            context: Conditioning rows, for a flow that takes them.
+            generator: Where the draws come from; torch's own by default.
+        """
+        draws = whole("draws", draws)
+        with torch.no_grad():
+            law = self(context)
+            if law.onto:
+                return MissingMass(0.0, 0.0)
+            outside = law.draw_inside((draws,), generator)[1]
+            share = outside.to(torch.float64).mean().item()
+            # one draw more on either side, so that an estimate of 0 or 1 is not taken for certain
+            smooth = (share * outside.numel() + 1) / (outside.numel() + 2)
+            return MissingMass(share, math.sqrt(smooth * (1 - smooth) / outside.numel()))
+
+
+def check_normal_base(flow: Flow, who: str) -> None:
+    """Refuse a flow on another base than the normal law.
+
+    Raises:
+        SettingsError: If it is on one.
+    """
+    if getattr(flow, "base_law", None) is not None:
+        raise SettingsError(
+            f"{who} takes flows on a normal base, got base='student'; leave base out."
+        )

@@ -1,0 +1,129 @@
+"""A flow in float64 and the encoding of its rows: what scores and samples are computed with."""
+
+import copy
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bnaf.errors import Argument, SettingsError, ShapeError, TableWarning
+from bnaf.flows.flow import Flow
+from bnaf.model._chunks import CHUNK_ROWS, chunk_rows, measure_rows
+from bnaf.model.encoding import Encoding
+from bnaf.model.kinds import KindEncoding
+
+
+class ExactFlow:
+    """A copy of a flow in float64, so that its own type and mode stay, and its encoding.
+
+    Args:
+        flow: The flow.
+        encoding: How rows of the table become its rows.
+    """
+
+    def __init__(self, flow: Flow, encoding: Encoding) -> None:
+        own = next(flow.parameters()).device
+        self.device = torch.device("cpu") if own.type == "mps" else own  # which has no float64
+        self.encoding = encoding
+        self.flow = copy.deepcopy(flow).to(self.device, torch.float64).eval()
+        self.flow.requires_grad_(False)
+
+    def measure(
+        self, rows: Any, given: Any, measure: Callable[[Any, Tensor], Tensor]
+    ) -> tuple[Tensor, Tensor | float]:
+        """Return what is measured of rows under the law of their given columns, and the shift.
+
+        Args:
+            rows: Rows, anything with names or codes by position.
+            given: Given columns; by default those of rows that have names.
+            measure: From a law and some rows to one value, or several, per row.
+        """
+        x = self._beside(self.encoding.codes(rows, "rows"))
+        context = self.context(self._named(rows, given))
+        differentiable = x.requires_grad or (context is not None and context.requires_grad)
+        with torch.set_grad_enabled(differentiable and torch.is_grad_enabled()):
+            encoded = self.encoding.encode(x, context)
+            found = measure_rows(self.flow, encoded.rows, context, measure)
+        place = rows.device if isinstance(rows, Tensor) else torch.device("cpu")
+        return found.to(place), encoded.shift
+
+    @torch.no_grad()
+    def log_shares(self, rows: Any, given: Any) -> Tensor:
+        """Return log p(cell | the cells before it) of each column.
+
+        Raises:
+            SettingsError: If the columns are not modelled one after another.
+        """
+        encoding = self.encoding
+        if not isinstance(encoding, KindEncoding):
+            raise SettingsError(
+                "This model has no shares of single cells: its flow reads columns in several "
+                "orders. Fit it with ",
+                Argument("flow", "mixed"),
+                ".",
+            )
+        codes = self._beside(encoding.codes(rows, "rows"))
+        context = self.context(self._named(rows, given))
+        parts = chunk_rows(codes, context)
+        return torch.cat([encoding.log_shares(self.flow(some), part) for part, some in parts])
+
+    @torch.no_grad()
+    def draw(self, count: int, given: Any, *, outside: str) -> Tensor:
+        """Return codes of so many rows, for each row of given columns.
+
+        Of columns of every kind that were modelled, any may be given.
+        """
+        partial = None
+        if isinstance(self.encoding, KindEncoding) and not self.encoding.given_columns:
+            partial, given = self.encoding.partial(given), None
+        context = self.context(given)
+        law = self.flow(context)
+        size = max(1, CHUNK_ROWS // max(1, law.batch_shape.numel()))
+        sizes = [min(size, count - start) for start in range(0, count, size)] or [0]
+        how: dict[str, Any] = {"outside": outside} | (
+            {"partial": partial} if partial is not None else {}
+        )
+        return torch.cat([self.encoding.draw(law, part, context, **how) for part in sizes])
+
+    def context(self, given: Any) -> Tensor | None:
+        """Return given columns as the flow sees them.
+
+        Raises:
+            ShapeError: If they are missing or not wanted.
+        """
+        columns = self.encoding.given_columns
+        if given is None:
+            if columns:
+                raise ShapeError(
+                    f"This model expects the given columns {', '.join(columns)}; give them with ",
+                    Argument("given"),
+                    ".",
+                )
+            return None
+        if not columns:
+            raise ShapeError("This model has no given columns; leave out ", Argument("given"), ".")
+        codes = self.encoding.codes(given, "given")
+        self._warn_of_unusual(codes)
+        return self.encoding.contexts(self._beside(codes))
+
+    def _warn_of_unusual(self, given: Tensor) -> None:
+        """Warn of given values that are far from all that the model has seen."""
+        known = given.detach().to("cpu", torch.float64)
+        for name, words in self.encoding.unusual(known.reshape(-1, known.shape[-1])).items():
+            warnings.warn(
+                TableWarning(f"Column {name!r} has values the model knows nothing of: {words}."),
+                stacklevel=5,
+            )
+
+    def _named(self, rows: Any, given: Any) -> Any:
+        """Return given columns, those of rows that have names by default."""
+        named = self.encoding.given_columns and not isinstance(rows, Tensor | np.ndarray)
+        return rows if given is None and named else given
+
+    def _beside(self, values: Tensor) -> Tensor:
+        if values.device.type == "mps":
+            values = values.cpu()
+        return values.to(self.device, torch.float64)

@@ -1,0 +1,228 @@
+"""What a fit takes from a frame: rows of every kind, encoded, or plain numbers as a table."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bnaf.columns.detection import find_kind
+from bnaf.columns.kind import Bounds
+from bnaf.columns.number import Number
+from bnaf.columns.schema import Schema
+from bnaf.errors import SettingsError, TableError
+from bnaf.model._data import FitData
+from bnaf.model.kinds import KindEncoding, code_moments
+from bnaf.tables.frames import Frame, read_frame
+from bnaf.tables.names import find_columns
+from bnaf.tables.splits import RowSplit
+from bnaf.tables.streams import ParquetStream
+from bnaf.tables.table import Table
+from bnaf.training._inputs import as_weights
+from bnaf.training.batches import Batch, worth_of
+from bnaf.training.recipe import TableFacts, is_small, valid_share
+
+DEFAULT, KINDRED = "bnaf", ("bnaf", "mixed")  # flows that rows of every kind are fitted by
+SMALL_SHARE = 0.2  # of the rows of a small table, set aside to tell when to stop
+
+
+def read_data(
+    source: Any,
+    columns: Sequence[str] | None,
+    given: Sequence[str],
+    valid: Any,
+    test: float,
+    weights: Any,
+    seed: int,
+    members: int | None,
+    kinds: Mapping[str, str] | None,
+    bounds: Mapping[str, Bounds] | None,
+    flow: str,
+) -> FitData:
+    """Read rows, split and encode them: as plain numbers where that is what they are.
+
+    Arrays, tensors, tables of numbers and streams are plain numbers. So are other rows whose
+    modelled columns have a density everywhere and whose given ones are numbers, and all rows that
+    are to be fitted by another flow than the default.
+
+    Raises:
+        TableError: If the rows cannot be read so.
+        SettingsError: If kinds or bounds are told of plain numbers.
+    """
+    asked = {"kinds": kinds, "bounds": bounds}
+    numeric = isinstance(source, Table | ParquetStream | Tensor | np.ndarray | list | tuple)
+    if numeric or flow not in KINDRED:
+        for name, value in asked.items():
+            if value:
+                raise SettingsError(
+                    f"{name} must be left out for "
+                    + ("arrays and streams" if numeric else f"the flow {flow!r}")
+                    + ", whose columns are all plain numbers; give a frame or a file, and the "
+                    "default flow."
+                )
+        return FitData.read(source, columns, given, valid, test, weights, seed, members)
+    frame = read_frame(source)
+    names, known = choose_columns(frame, columns, given)
+    kinds, bounds = dict(kinds or {}), dict(bounds or {})
+    if flow == DEFAULT and is_plain(frame, names, known, kinds, bounds):
+        table = frame.select([*names, *known]).as_table()
+        if valid is not None and not isinstance(valid, int | float):
+            valid = read_frame(valid, columns=table.columns).as_table()
+        return FitData.read(table, names, known, valid, test, weights, seed, members)
+    if members not in (None, 1):
+        raise SettingsError(
+            f"members must be 1 for columns of several kinds, got {members}; averages are of one "
+            "column of numbers."
+        )
+    return encode_frame(frame, names, known, valid, test, weights, seed, kinds, bounds)
+
+
+def is_plain(
+    frame: Frame,
+    names: Sequence[str],
+    given: Sequence[str],
+    kinds: Mapping[str, str],
+    bounds: Mapping[str, Bounds],
+) -> bool:
+    """Tell whether columns have a density everywhere, and given ones are complete numbers."""
+    for column in frame.select([*names, *given]).columns:
+        if column.holds != "numbers" or column.empty.any() or column.name in bounds:
+            return False
+        if column.name in given and column.name not in kinds:
+            continue
+        if (kinds.get(column.name) or find_kind(column)) != Number.name:
+            return False
+        if Number.fit(column).levels:  # some value is taken often
+            return False
+    return True
+
+
+def choose_columns(
+    frame: Frame, columns: Sequence[str] | None, given: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """Return the names of the columns to model and of those to condition on.
+
+    Raises:
+        TableError: If a column is missing, or all are given.
+    """
+    names = list(columns or [name for name in frame.names if name not in given])
+    if not names:
+        raise TableError(
+            f"All columns ({', '.join(given)}) are given, expected one to model at least; "
+            "give fewer."
+        )
+    frame.select([*names, *given])
+    return names, list(given)
+
+
+def read_kinds(
+    frame: Frame,
+    names: Sequence[str],
+    given: Sequence[str],
+    kinds: Mapping[str, str],
+    bounds: Mapping[str, Bounds],
+    weights: Any = None,
+    seen: Frame | None = None,
+) -> tuple[Schema, Schema | None]:
+    """Return what columns mean, those to model and those to condition on.
+
+    Raises:
+        TableError: If a column cannot be what it is told to be, none is left to model, or one to
+            condition on is text that says nothing.
+    """
+    find_columns([*kinds, *bounds], frame.names)
+    parts = []
+    for chosen in (names, given):
+        if not chosen:
+            continue
+        part = Schema.fit(
+            frame.select(chosen),
+            kinds={name: kind for name, kind in kinds.items() if name in chosen},
+            bounds={name: bound for name, bound in bounds.items() if name in chosen},
+            weights=weights,
+            seen=seen,
+        )
+        parts.append(part)
+    if given and parts[1].left_out:
+        column = parts[1].left_out[0]
+        raise TableError(
+            f"Column {column.name!r} cannot be conditioned on, it is left out ({column.reason}); "
+            "choose another, or say of what kind it is."
+        )
+    return parts[0], parts[1] if given else None
+
+
+def encode_frame(
+    frame: Frame,
+    names: Sequence[str],
+    given: Sequence[str],
+    valid: Any,
+    test: float,
+    weights: Any,
+    seed: int,
+    kinds: Mapping[str, str],
+    bounds: Mapping[str, Bounds],
+) -> FitData:
+    """Split a frame, read its columns off the rows to train on, and encode them.
+
+    Args:
+        frame: The rows.
+        names: Columns to model.
+        given: Columns to condition on.
+        valid: Validation rows in the same columns, or a share of the rows.
+        test: Share or number of rows that are left out.
+        weights: How much each row counts.
+        seed: Seed of the split.
+        kinds: Kinds of some columns, by name.
+        bounds: Bounds of some columns, by name.
+    """
+    counts = None
+    if weights is not None:
+        like = torch.empty(0, dtype=torch.float64)
+        counts = as_weights(weights, len(frame), like, "weights")
+    share = valid
+    if valid is None:
+        share = SMALL_SHARE if is_small(len(frame)) else valid_share(len(frame))
+    held_out = None
+    if not isinstance(share, int | float):
+        held_out, share = read_frame(valid, columns=[*names, *given]), 0.0
+    split = RowSplit.plan(len(frame), share, test, seed=seed)
+    sets = split.sets()
+    train = frame.take(sets.train)
+    weighed = None if counts is None else counts[sets.train]
+    schema, given_schema = read_kinds(
+        train, names, given, kinds, bounds, None if weighed is None else weighed.numpy(), frame
+    )
+    codes = [part.codes(train) for part in (schema, given_schema) if part is not None]
+    encoding = KindEncoding(schema, given_schema, *code_moments(torch.cat(codes, 1)))
+    rows, shift = _encode(encoding, train, weighed)
+    validation, valid_shift = None, None
+    if held_out is not None:
+        validation, valid_shift = _encode(encoding, held_out, None)
+    elif len(sets.valid):
+        kept = None if counts is None else counts[sets.valid]
+        validation, valid_shift = _encode(encoding, frame.take(sets.valid), kept)
+    facts = TableFacts(
+        rows=len(train),
+        columns=len(names) + len(given),
+        given=len(given),
+        worth=len(train) if weighed is None else worth_of(weighed),
+        valid_rows=None if validation is None else len(validation.rows),
+        standardised=not schema.levels,  # whose networks have their dropout, and need no prior
+    )
+    shifts = {"loss": shift} | ({} if valid_shift is None else {"valid": valid_shift})
+    return FitData(encoding, facts, 1, split, rows, validation, shifts)
+
+
+def _encode(encoding: KindEncoding, frame: Frame, weights: Tensor | None) -> tuple[Batch, float]:
+    """Return rows as a flow sees them, and what their log-densities gain in the mean."""
+    packed, shift = encoding.schema.encode(frame)
+    context = None
+    if encoding.given_schema is not None:
+        context = encoding.given_schema.encode_given(frame)
+    shift = shift.sum(-1)
+    possible = shift.isfinite()  # a value that no model could have foreseen judges none
+    counts = torch.ones_like(shift) if weights is None else weights
+    mean = (counts * shift)[possible].sum() / counts[possible].sum()
+    return Batch(packed, context, weights), float(mean)

@@ -1,0 +1,99 @@
+"""From the rows of a table to the flow that is fitted to them, as it starts."""
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from bnaf._random import without_draws
+from bnaf.errors import Argument, TableWarning
+from bnaf.flows.ensemble import Ensemble
+from bnaf.flows.flow import Flow
+from bnaf.flows.mixed import Mixed
+from bnaf.flows.registry import flow_named
+from bnaf.model._data import FitData
+from bnaf.model.kinds import KindEncoding
+from bnaf.training.batches import Batch
+
+BYTES_PER_WEIGHT = 50  # of a flow while it trains: gradients, moments, averages and matrices
+WORTH_TELLING = 1.0  # gigabytes
+GIVEN_AWAY = 2  # rows that mean and deviation determine
+
+
+def flow_kind(name: str, data: FitData) -> type[Flow]:
+    """Return the class of the flow that is fitted where one of this name is asked for."""
+    return Mixed if isinstance(data.encoding, KindEncoding) else flow_named(name)
+
+
+def make_flow(name: str, data: FitData, flow_settings: Mapping[str, Any]) -> Flow:
+    """Return the flow that suits a table, as it starts."""
+    if isinstance(data.encoding, KindEncoding):
+        return _make_mixed(data, data.encoding, flow_settings)
+    kind, facts = flow_named(name), data.facts
+    columns, given = data.encoding.features, data.encoding.context_features
+    sizes = kind.sizes_for(columns, small=facts.small, given=given, rows=facts.rows)
+    sizes |= flow_settings
+    _warn_of_cost(kind, columns, {"context_features": given} | sizes, data.members)
+    if data.members > 1:
+        flow: Flow = Ensemble(columns, given, flow=name, members=data.members, settings=sizes)
+    else:
+        flow = kind(columns, **{"context_features": given} | sizes)
+    if facts.white or given:
+        flow.start_smoothly()
+    contexts = data.contexts if given else None
+    if contexts is not None:
+        flow.see_contexts(contexts)
+    return flow
+
+
+def _make_mixed(data: FitData, encoding: KindEncoding, flow_settings: Mapping[str, Any]) -> Mixed:
+    """Return the flow of rows of every kind, which starts as if columns were independent."""
+    schema, given, facts = encoding.schema, encoding.given_schema, data.facts
+    flow = Mixed(
+        schema.levels,
+        schema.numbers,
+        statuses=schema.statuses,
+        context_levels=() if given is None else given.levels,
+        context_numbers=0 if given is None else given.given_numbers,
+        **Mixed.sizes_for_parts(schema.levels, schema.numbers, given=facts.given, rows=facts.rows)
+        | dict(flow_settings),
+    )
+    assert isinstance(data.train, Batch)
+    like = next(flow.parameters())
+    context = None if data.train.context is None else data.train.context.to(like.dtype)
+    if context is not None:
+        flow.see_contexts(context)
+    flow.start_from(data.train.rows.to(like.dtype), context)
+    return flow
+
+
+def _warn_of_cost(kind: type[Flow], columns: int, sizes: Mapping[str, Any], members: int) -> None:
+    """Warn before much memory is taken, of a table so wide that its flow needs it."""
+    with torch.device("meta"), without_draws():
+        weights = sum(part.numel() for part in kind(columns, **sizes).parameters())
+    weights *= members
+    gigabytes = BYTES_PER_WEIGHT * weights / 1e9
+    if gigabytes > WORTH_TELLING:
+        warnings.warn(
+            TableWarning(
+                f"{columns:,} columns make a flow of {weights:,} weights, which takes about "
+                f"{gigabytes:.1f} GB of memory to train. If that is too much, model fewer with ",
+                Argument("columns"),
+                ".",
+            ),
+            stacklevel=4,
+        )
+
+
+def warn_of_secrets(rows: int | None) -> None:
+    """Warn of rows so few that the moments of a model give them away."""
+    if rows is not None and rows <= GIVEN_AWAY:
+        warnings.warn(
+            TableWarning(
+                f"The fit has {rows} row{'s' * (rows > 1)}, which the means and deviations in its "
+                "model give away exactly. Expected many more rows; share the model only with "
+                "those who may see them."
+            ),
+            stacklevel=3,
+        )

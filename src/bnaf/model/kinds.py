@@ -1,0 +1,244 @@
+"""Rows of every kind as rows of a flow: levels, points, intervals and empty cells."""
+
+import copy
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from bnaf.columns.schema import Schema
+from bnaf.errors import SettingsError, ShapeError, TableWarning
+from bnaf.flows.flow import Flow
+from bnaf.laws.mixed import MixedLaw
+from bnaf.laws.normal import normal_cdf
+from bnaf.model.encoding import Encoded, Encoding
+from bnaf.tables.frames import Frame, read_frame
+from bnaf.tables.names import find_columns
+from bnaf.tables.table import Table
+
+SAME = 1e-9  # rounding apart, in deviations of a column
+
+
+class KindEncoding(Encoding):
+    """Columns of every kind, as a schema says.
+
+    The codes of a row are those of :meth:`bnaf.columns.schema.Schema.codes`, and a
+    :class:`bnaf.tables.table.Table` of its columns is one of codes.
+
+    Args:
+        schema: What the columns that are modelled mean.
+        given_schema: What those mean that are conditioned on, if any.
+        location: Mean of the codes of each column, given ones last, over rows where they are.
+        scale: Their deviation.
+    """
+
+    noisy = False
+
+    def __init__(
+        self,
+        schema: Schema,
+        given_schema: Schema | None,
+        location: Float64[Tensor, " all_columns"],
+        scale: Float64[Tensor, " all_columns"],
+    ) -> None:
+        super().__init__(schema.names, () if given_schema is None else given_schema.names)
+        self.schema, self.given_schema = schema, given_schema
+        self.location, self.scale = location, scale
+        self.types = ("float64",) * len(self.columns)
+
+    @property
+    def features(self) -> int:
+        """Width of a packed row."""
+        return self.schema.width
+
+    @property
+    def context_features(self) -> int:
+        """Width of a packed context."""
+        if self.given_schema is None:
+            return 0
+        return len(self.given_schema.levels) + self.given_schema.given_numbers
+
+    @property
+    def shift(self) -> float:
+        """None that all rows share."""
+        return 0.0
+
+    @property
+    def read_as(self) -> dict[str, str]:
+        """How every column was read, in words."""
+        given = {} if self.given_schema is None else self.given_schema.describe()
+        return self.schema.describe() | {name: f"given, {words}" for name, words in given.items()}
+
+    def codes(self, source: Any, name: str) -> Float64[Tensor, "*batch columns"]:
+        if isinstance(source, Tensor | np.ndarray):
+            return self._checked(source, name)
+        schema = self.schema if name == "rows" else self.given_schema
+        assert schema is not None
+        if isinstance(source, Table):
+            return source.select(schema.names).rows
+        return schema.codes(read_frame(source, columns=schema.names))
+
+    def contexts(self, given: Float64[Tensor, "*batch given"]) -> Float64[Tensor, "*batch _"]:
+        assert self.given_schema is not None
+        flat = given.reshape(-1, given.shape[-1])
+        packed = self.given_schema.encode_given(self.given_schema.frame(flat))
+        return packed.to(given.device).reshape(*given.shape[:-1], -1)
+
+    def encode(
+        self, rows: Float64[Tensor, "*batch columns"], context: Float64[Tensor, "*_ _"] | None
+    ) -> Encoded:
+        batch = rows.shape[:-1]
+        packed, shift = self.schema.encode(self.schema.frame(rows.reshape(-1, rows.shape[-1])))
+        return Encoded(
+            packed.to(rows.device).reshape(*batch, -1),
+            shift.sum(-1).to(rows.device).reshape(batch),
+        )
+
+    def log_shares(
+        self, law: MixedLaw, rows: Float64[Tensor, "rows columns"]
+    ) -> Float64[Tensor, "rows columns"]:
+        """Return log p(cell | the cells before it) of each column, in the units of the table."""
+        packed, shift = self.schema.encode(self.schema.frame(rows))
+        shares = law.log_shares(packed.to(rows.device))
+        return self.schema.by_column(shares) + shift.to(rows.device)
+
+    def draw(
+        self,
+        law: Any,
+        count: int,
+        context: Float64[Tensor, "*_ _"] | None,
+        *,
+        outside: str,
+        partial: Float64[Tensor, " width"] | None = None,
+    ) -> Float64[Tensor, "count *batch columns"]:
+        packed = law.sample((count,), snap=self.schema.snap, given=partial)
+        seed = int(torch.randint(2**31, ()))
+        frame = self.schema.decode(packed.reshape(-1, packed.shape[-1]), seed=seed)
+        codes = self.schema.codes(frame)
+        return codes.to(packed.device).reshape(*packed.shape[:-1], -1)
+
+    def partial(self, given: Any) -> Float64[Tensor, " width"] | None:
+        """Return a packed row of which some modelled columns are given, nan for the others.
+
+        Raises:
+            TableError: If there is no such column, or its value cannot be of its kind.
+            ShapeError: If there are several rows.
+        """
+        if given is None:
+            return None
+        frame = read_frame(given)
+        if len(frame) != 1:
+            raise ShapeError(
+                f"given must be one row of modelled columns, got {len(frame):,}; draw for each."
+            )
+        find_columns(frame.names, self.columns)
+        cells = self.schema.frame(
+            torch.full((1, len(self.columns)), torch.nan, dtype=torch.float64)
+        )
+        known = {column.name: column for column in frame.columns}
+        for name, words in self.schema.select(frame.names).unusual(frame).items():
+            warnings.warn(
+                TableWarning(f"Column {name!r} has values the model knows nothing of: {words}."),
+                stacklevel=5,
+            )
+        columns = tuple(known.get(column.name, column) for column in cells.columns)
+        packed = self.schema.encode(Frame(columns)).rows[0]
+        places = [*self.schema.level_columns, *self.schema.number_columns * 3]
+        free = torch.tensor([self.columns[place] not in known for place in places])
+        return packed.masked_fill(free, torch.nan)
+
+    def from_noise(
+        self,
+        law: MixedLaw,
+        z: Float64[Tensor, "*all_batch _"],
+        context: Float64[Tensor, "*_ _"] | None,
+    ) -> Float64[Tensor, "*all_batch columns"]:
+        if self.schema.levels or self.schema.numbers != len(self.columns):
+            raise SettingsError(
+                f"Columns {', '.join(self.columns)} are not numbers alone: some are discrete, "
+                "have empty cells, or take a value often; expected numbers. Draw samples."
+            )
+        levels = z.new_empty(*z.shape[:-1], 0)
+        cells = law.predictions.number_law(levels).draw(z, self.schema.snap)
+        packed = torch.cat([cells.middle, cells.below, cells.above], -1)
+        frame = self.schema.decode(packed.reshape(-1, packed.shape[-1]))
+        return self.schema.codes(frame).reshape(*z.shape[:-1], -1)
+
+    def cdf(self, flow: Flow, frame: Frame) -> Float64[Tensor, " rows"]:
+        """Return the probability of at most the upper end of the cell, of one column of numbers.
+
+        Args:
+            flow: The flow.
+            frame: Rows of the column and of those that it is given.
+
+        Raises:
+            SettingsError: If the column is no number, or may be empty.
+        """
+        if self.schema.levels or self.schema.numbers != 1:
+            raise SettingsError(
+                f"cdf is of one column of numbers, got {', '.join(self.columns)}, which is "
+                "discrete, has empty cells, or takes a value often."
+            )
+        precise = copy.deepcopy(flow).to("cpu", torch.float64).eval()
+        given = self.given_schema
+        context = None if given is None else given.encode_given(frame)
+        middle, _, above = self.schema.encode(frame).rows.split(1, -1)
+        with torch.no_grad():
+            law: Any = precise(context)
+            stack = law.predictions.number_law(middle[:, :0])
+            reach = torch.where(above.isinf(), 0.0, above)
+            z = torch.where(above.isinf(), torch.inf, stack.map(middle + reach).rows)
+        return normal_cdf(z).squeeze(-1)
+
+    def describe(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        columns, given = (
+            [
+                {"name": name, "type": kind.type, "kind": kind.name, "read_as": kind.describe()}
+                for name, kind in zip(schema.names, schema.kinds, strict=True)
+            ]
+            if schema is not None
+            else []
+            for schema in (self.schema, self.given_schema)
+        )
+        return columns, given
+
+    def is_of(self, rows: Float64[Tensor, "rows all_columns"]) -> bool:
+        """Tell whether the codes of rows have the moments that they had in the fit."""
+        location, scale = code_moments(rows)
+        apart = (location - self.location).abs() / self.scale
+        stretched = (scale / self.scale - 1).abs()
+        return not bool((apart > SAME).any() or (stretched > SAME).any())
+
+    def values(self, rows: Float64[Tensor, "rows all_columns"]) -> list[list[Any]]:
+        parts = rows.split([len(self.columns), len(self.given_columns)], -1)
+        schemas = (self.schema, self.given_schema)
+        columns = [
+            cells
+            for schema, part in zip(schemas, parts, strict=True)
+            if schema is not None
+            for cells in schema.frame(part).to_arrow().columns
+        ]
+        return [list(cells) for cells in zip(*(c.to_pylist() for c in columns), strict=True)]
+
+    def unusual(self, given: Float64[Tensor, "rows given"]) -> dict[str, str]:
+        if self.given_schema is None:
+            return {}
+        return self.given_schema.unusual(self.given_schema.frame(given))
+
+    def table(self, codes: Float64[Tensor, "rows columns"]) -> Frame:
+        return self.schema.frame(codes)
+
+
+def code_moments(
+    codes: Float64[Tensor, "rows columns"],
+) -> tuple[Float64[Tensor, " columns"], Float64[Tensor, " columns"]]:
+    """Return mean and deviation of the codes that are there; 0 and 1 where that is nothing."""
+    known = ~codes.isnan()
+    counts = known.sum(0).clamp(min=1)
+    location = codes.nan_to_num(nan=0.0).sum(0) / counts
+    apart = torch.where(known, codes - location, 0.0)
+    scale = (apart.square().sum(0) / counts).sqrt()
+    return location, torch.where(scale > 0, scale, 1.0)
