@@ -4,6 +4,7 @@ import pickle
 
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
 from torch.distributions import Distribution
 
 from bnaf import _torch
@@ -121,3 +122,9 @@ def test_a_gradient_is_that_of_torch_and_has_a_graph_of_its_own():
     torch.testing.assert_close(found[0], 3 * x**2 * weights)
     (second,) = torch.autograd.grad(found[0].sum(), x)
     torch.testing.assert_close(second, 6 * x * weights)
+
+
+def test_modes_that_look_at_every_operator_are_noticed():
+    assert not _torch.dispatched()
+    with FakeTensorMode():
+        assert _torch.dispatched()

@@ -7,6 +7,7 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from bnaf.errors import DtypeError, SettingsError, ShapeError
@@ -108,6 +109,18 @@ def widths_of(width: object, hidden_layers: int) -> list[int]:
             f"got {len(width)}: {list(width)}."
         )
     return [whole("width", value) for value in width]
+
+
+def in_precision(rows: Tensor, like: Tensor) -> Tensor:
+    """Return rows in the type of a flow where autocast made another of it; else as they are."""
+    if (
+        isinstance(rows, Tensor)
+        and rows.dtype != like.dtype
+        and rows.dtype.is_floating_point
+        and torch.is_autocast_enabled(like.device.type)
+    ):
+        return rows.to(like.dtype)
+    return rows
 
 
 def check_rows(rows: object, features: int, like: Tensor, name: str) -> None:

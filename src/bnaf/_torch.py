@@ -26,6 +26,11 @@ def batched(*grads: Tensor) -> bool:
     return any(kinds.is_legacy_batchedtensor(g) or kinds.is_batchedtensor(g) for g in grads)
 
 
+def dispatched() -> bool:
+    """Tell whether a mode looks at every operator, as those of fake tensors do."""
+    return torch._C._len_torch_dispatch_stack() > 0
+
+
 def changes(tensor: Tensor) -> int | None:
     """Return how often a tensor was changed in place; ``None`` where torch does not tell.
 

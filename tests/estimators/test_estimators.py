@@ -24,6 +24,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bnaf import Model, SettingsError, ShapeError, TrainingSettings, load, save
+from bnaf.errors import TableWarning
 from bnaf.estimators import (
     ConditionalFlowDensity,
     FlowDensity,
@@ -56,6 +57,7 @@ def score(estimator, rows=X):
     return estimator.score_samples(rows)
 
 
+@pytest.mark.filterwarnings("ignore::bnaf.errors.TableWarning")  # of the checks' own tables
 @parametrize_with_checks(
     [
         FlowDensity(training={"steps": 100}),
@@ -367,3 +369,61 @@ def test_bundled_tables_are_fitted_better_than_by_a_gaussian(load_rows):
     train, test = train_test_split(load_rows().data, test_size=0.25, random_state=0)
     density = FlowDensity(random_state=0).fit(train)
     assert density.score(test) > EmpiricalCovariance().fit(train).score(test)
+
+
+def test_the_score_of_rows_weighs_them(rng):
+    density = FlowDensity(training=QUICK).fit(X)
+    weights = rng.integers(0, 4, size=len(X))
+    repeated = density.score(np.repeat(X, weights, axis=0))
+    assert density.score(X, sample_weight=weights) == pytest.approx(repeated)
+    assert density.score(X) == pytest.approx(density.score(X, sample_weight=np.ones(len(X))))
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_settings_are_reached_by_name(kind):
+    estimator = kind(settings={"width": 4}, training=TrainingSettings(steps=3))
+    estimator.set_params(settings__width=2, settings__transforms=1, training__seed=5)
+    assert estimator.settings == {"width": 2, "transforms": 1}
+    assert estimator.training == TrainingSettings(steps=3, seed=5)
+    assert estimator.get_params()["settings__width"] == 2
+    assert "settings__width" not in estimator.get_params(deep=False)
+    assert kind().set_params(training__steps=4).training == {"steps": 4}
+    with pytest.raises(ValueError, match="Invalid parameter 'wdth'"):
+        estimator.set_params(wdth=3)
+
+
+def test_a_search_reaches_the_width_of_the_flow():
+    given = {"width": 2, "transforms": 1}
+    density = FlowDensity(settings=given, training={"steps": 2})
+    search = GridSearchCV(density, {"settings__width": [2, 3]}, cv=2).fit(X)
+    width = search.best_params_["settings__width"]
+    assert search.best_estimator_.model_.flow.settings["width"] == width
+    assert search.best_estimator_.model_.flow.settings["transforms"] == 1
+    assert given == {"width": 2, "transforms": 1}
+
+
+def test_the_automatic_threshold_is_that_of_the_densitys_own_draws():
+    rows = np.vstack([X, [[1e3, 1e4, 1e5]]])
+    detector = FlowOutlierDetector(contamination="auto", training=QUICK).fit(rows)
+    draws = detector.model_.sample(4000, seed=1).numpy()
+    assert 0.005 < (detector.predict(draws) == -1).mean() < 0.02
+    assert detector.predict(rows)[-1] == -1
+    with pytest.raises(SettingsError, match="contamination must be 'auto' or a number above 0"):
+        FlowOutlierDetector(contamination="some").fit(X)
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_columns_without_a_density_are_warned_of(kind):
+    rows, targets = X.copy(), np.round(Y)
+    rows[:, 0], rows[:, 1] = 1.0, np.round(rows[:, 1] / 30)
+    estimator = kind(training={"steps": 1})
+    with pytest.warns(TableWarning) as told:
+        estimator.fit(rows, targets)
+    text = " ".join(str(warning.message) for warning in told)
+    if kind is ConditionalFlowDensity:  # what is given needs no density
+        assert "'y0'" in text
+        assert "x0" not in text
+    else:
+        assert "'x0': one value in all 60 rows" in text
+        assert "'x1' (" in text
+    assert "of bnaf.read_table" in text

@@ -59,8 +59,29 @@ def check_draws(backend: str) -> None:
     assert not torch.equal(found[0], found[1])
 
 
+class Sampler(nn.Module):
+    def __init__(self, flow: Flow) -> None:
+        super().__init__()
+        self.flow = flow
+
+    def forward(self, z: Tensor, context: Tensor) -> Tensor:
+        return self.flow(context).transform.inv(z)
+
+
+def check_export(module: nn.Module) -> None:
+    """Export with a batch that is left open, tracing as torch does by default."""
+    count = torch.export.Dim("count", min=2)
+    example = (torch.randn(16, 3), torch.randn(16, 2))
+    shapes = ({0: count}, {0: count})
+    exported = torch.export.export(module, example, dynamic_shapes=shapes, strict=False)
+    arguments = (torch.randn(7, 3), torch.randn(7, 2))
+    torch.testing.assert_close(exported.module()(*arguments), module(*arguments))
+
+
 def main(backend: str) -> None:
     torch.manual_seed(0)
+    check_export(Objective(BNAF(3, 2, width=3, transforms=2)))
+    check_export(Sampler(BNAF(3, 2, width=3, transforms=1, direction="sampling")))
     check_draws(backend)
     check(BNAF(3, width=3, transforms=2), backend)
     check(BNAF.paper(2, 2, transforms=1, width=3), backend)

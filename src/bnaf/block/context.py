@@ -154,6 +154,7 @@ class Conditioner(nn.Module):
         if self.scales:
             weight, bias = weight[self._order], bias[self._order]
         predicted = torch.addmm(bias.unsqueeze(1), weight, code.t())
+        predicted = predicted.to(context.dtype)  # under autocast it is of another
         if not self.scales:
             return Contexts(predicted.unflatten(0, (self.transforms, -1)))
         units = self.transforms * sum(self.sizes[:: self._kinds])

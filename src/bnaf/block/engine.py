@@ -122,4 +122,4 @@ def _by_kernel(networks: Networks, rows: Tensor) -> bool:
 
 def _propagate_plainly(networks: Networks, x: Tensor) -> tuple[Tensor, Tensor]:
     y, log_det = propagation.propagate(networks, x.t())
-    return y.t(), log_det.expand(len(x))
+    return y.t(), log_det.expand(x.shape[0])  # not len: exports leave it open

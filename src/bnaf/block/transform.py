@@ -1,5 +1,6 @@
 """One block network as a transform between rows."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 
@@ -58,15 +59,19 @@ class NetworkTransform(RowTransform):
         )
 
     def _lay_out(self, x: Tensor) -> tuple[Tensor, torch.Size, Networks]:
-        """Return rows one below the other, their batch shape, and contexts of as many rows."""
+        """Return rows one below the other, their batch shape, and contexts of as many rows.
+
+        Sizes are multiplied by hand: torch's ``numel`` of a shape makes an export fix them.
+        """
         batch = x.shape[:-1]
         if self.context_batch:
             batch = torch.broadcast_shapes(batch, self.context_batch)
             x = x.expand(*batch, x.shape[-1])
-        rows = x if x.dim() == 2 else x.reshape(batch.numel(), x.shape[-1])
-        if self.context_batch.numel() == 1 or batch == self.context_batch:
+        rows = x if x.dim() == 2 else x.reshape(math.prod(batch), x.shape[-1])
+        contexts = math.prod(self.context_batch)
+        if contexts == 1 or batch == self.context_batch:
             return rows, batch, self.networks
-        index = torch.arange(self.context_batch.numel(), device=x.device)
+        index = torch.arange(contexts, device=x.device)
         index = index.view(self.context_batch).expand(batch).flatten()
         return rows, batch, self.networks._replace(lines=index)
 

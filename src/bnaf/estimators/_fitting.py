@@ -19,10 +19,12 @@ from bnaf.flows.flow import Flow
 from bnaf.model.model import Model
 from bnaf.tables.frames import Frame
 from bnaf.tables.table import Table
+from bnaf.tables.ties import constant_columns, tied_columns, warn_of_columns
 from bnaf.training import TrainingSettings
 from bnaf.training.recipe import valid_share
 
 MOST_REPEATED = 1_000_000  # rows that whole weights are written out to
+NESTED = ("settings", "training")  # parameters whose entries are reached by name
 CHUNK_POINTS = 65_536  # pairs of a row and a base draw that are inverted at a time
 
 
@@ -72,6 +74,18 @@ def merge_rows(
     rows = rows[order]
     first = np.flatnonzero(np.r_[True, (rows[1:] != rows[:-1]).any(1)])
     return DistinctRows(rows[first], np.add.reduceat(weights[order], first))
+
+
+def warn_of_rows(
+    rows: Float64[np.ndarray, "rows columns"], names: Sequence[str], sample_weight: Any
+) -> None:
+    """Warn of columns that have no density, as reading a table does."""
+    if sample_weight is not None:
+        rows = rows[np.broadcast_to(np.asarray(sample_weight), len(rows)) != 0]
+    if len(rows):
+        constant = constant_columns(rows)
+        ties = tied_columns(rows, ["float64"] * rows.shape[1])
+        warn_of_columns(names, len(rows), constant, ties, of=" of bnaf.read_table")
 
 
 def fit_model(
@@ -144,7 +158,36 @@ def fit_frame(
     return model, WeighedFrame(frame, weights)
 
 
-class RowEstimator(BaseEstimator):
+class SettingsByName(BaseEstimator):
+    """Estimator whose dicts of settings are reached by name, as ``settings__width``."""
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters, and if deep the entries of those that are dicts."""
+        params: dict[str, Any] = super().get_params(deep=deep)
+        if deep:
+            for name in NESTED:
+                if isinstance(params[name], Mapping):
+                    params |= {f"{name}__{key}": value for key, value in params[name].items()}
+        return params
+
+    def set_params(self, **params: Any) -> "SettingsByName":
+        """Set parameters, or entries of those that are dicts."""
+        nested: dict[str, dict[str, Any]] = {name: {} for name in NESTED}
+        for name in list(params):
+            outer, _, inner = name.partition("__")
+            if outer in NESTED and inner:
+                nested[outer][inner] = params.pop(name)
+        super().set_params(**params)
+        for name, entries in nested.items():
+            before = getattr(self, name)
+            if isinstance(before, TrainingSettings):
+                setattr(self, name, replace(before, **entries))
+            elif entries:
+                setattr(self, name, {**(before or {}), **entries})
+        return self
+
+
+class RowEstimator(SettingsByName):
     """What estimators of the density of rows have in common."""
 
     model_: Model
@@ -168,6 +211,7 @@ class RowEstimator(BaseEstimator):
             return weighed
         X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
         distinct = merge_rows(X, sample_weight)
+        warn_of_rows(X, column_names(self), sample_weight)
         self.model_ = fit_model(self, choose(distinct), column_names(self))
         return distinct
 

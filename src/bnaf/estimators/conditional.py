@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float64
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
@@ -14,6 +14,7 @@ from torch import Tensor
 from bnaf._checks import between, whole
 from bnaf.errors import SettingsError, ShapeError
 from bnaf.estimators._fitting import (
+    SettingsByName,
     column_names,
     draw_seed,
     fit_frame,
@@ -23,6 +24,7 @@ from bnaf.estimators._fitting import (
     mixed_tags,
     spread_base,
     summarise,
+    warn_of_rows,
 )
 from bnaf.estimators._frames import (
     array_kinds,
@@ -39,7 +41,7 @@ from bnaf.tables.frames import Frame
 REACH, NODES = 8.0, 401  # of the trapezoidal rule over the base, exact for what is smooth
 
 
-class ConditionalFlowDensity(RegressorMixin, BaseEstimator):
+class ConditionalFlowDensity(RegressorMixin, SettingsByName):
     r"""Density :math:`p(y \mid X)` of one or several columns given others, by a flow.
 
     It is a regressor that predicts a whole law: ``predict`` returns its mean, ``predict_std`` its
@@ -56,7 +58,8 @@ class ConditionalFlowDensity(RegressorMixin, BaseEstimator):
 
     Args:
         flow: Name of a flow in :mod:`bnaf.flows.registry`.
-        settings: Arguments of the flow, as a dict; those left out suit the size of the table.
+        settings: Arguments of the flow, as a dict; those left out suit the size of the table. A
+            search reaches each of them by name, as ``settings__width``.
         training: How to train: :class:`bnaf.TrainingSettings`, a dict of its arguments, or
             ``None`` for the default recipe.
         members: Number of flows whose densities are averaged, each fitted without a part of the
@@ -119,8 +122,10 @@ class ConditionalFlowDensity(RegressorMixin, BaseEstimator):
         targets = targets.reshape(len(targets), -1)
         self.n_outputs_ = targets.shape[1]
         names = column_names(self)
+        targeted = _target_names(y, self.n_outputs_, names)
         distinct = merge_rows(np.hstack([targets, given]), sample_weight)
-        self.model_ = fit_model(self, distinct, _target_names(y, self.n_outputs_, names), names)
+        warn_of_rows(targets, targeted, sample_weight)
+        self.model_ = fit_model(self, distinct, targeted, names)
         return self
 
     def log_prob(self, X: Any, y: Any) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 from sklearn.base import DensityMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -23,7 +24,8 @@ class FlowDensity(DensityMixin, RowEstimator):
 
     Args:
         flow: Name of a flow in :mod:`bnaf.flows.registry`.
-        settings: Arguments of the flow, as a dict; those left out suit the size of the table.
+        settings: Arguments of the flow, as a dict; those left out suit the size of the table. A
+            search reaches each of them by name, as ``settings__width``.
         training: How to train: :class:`bnaf.TrainingSettings`, a dict of its arguments, or
             ``None`` for the default recipe.
         random_state: Seed of the fit, or a ``RandomState`` to draw it from; ``None`` for the seed
@@ -65,9 +67,15 @@ class FlowDensity(DensityMixin, RowEstimator):
         self._learn(X, sample_weight)
         return self
 
-    def score(self, X: Any, y: Any = None) -> float:
-        """Return the mean log-density of the rows, in nats; y is ignored."""
-        return float(self.score_samples(X).mean())
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the mean log-density of the rows, in nats; y is ignored.
+
+        Args:
+            X: Rows of finite numbers.
+            y: Ignored.
+            sample_weight: How much each row counts.
+        """
+        return float(np.average(self.score_samples(X), weights=sample_weight))
 
     def sample(self, n: int = 1, random_state: Any = None) -> Any:
         """Draw rows: an array, or a pandas frame where columns are of several kinds.

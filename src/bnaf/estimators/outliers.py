@@ -12,6 +12,10 @@ from bnaf.estimators._trimming import trim_rows
 
 TRIMMED = 1.5  # share of rows that a fit leaves out, in units of the contamination
 
+AUTO_DRAWS = 10_000  # that the automatic threshold is read off
+AUTO_SHARE = 0.01  # of them that lie below it
+AUTO_CONTAMINATION = 0.1 / TRIMMED  # that a fit is prepared for without being told
+
 
 class FlowOutlierDetector(OutlierMixin, RowEstimator):
     """Detector of rows where the density of a flow is low.
@@ -28,10 +32,13 @@ class FlowOutlierDetector(OutlierMixin, RowEstimator):
 
     Args:
         flow: Name of a flow in :mod:`bnaf.flows.registry`.
-        contamination: Share of outliers among the rows given to ``fit``, above 0 and at most 0.5.
+        contamination: Share of outliers among the rows given to ``fit``, above 0 and at most 0.5;
+            "auto" for rows that are less likely than 99 of 100 draws of the density itself.
         trim: Share of these rows that the flow is not fitted to, from 0 to 0.5; ``None`` for one
-            and a half times the contamination. Fewer than 5 rows per column are all kept.
-        settings: Arguments of the flow, as a dict; those left out suit the size of the table.
+            and a half times the contamination, a tenth where it is "auto". Fewer than 5 rows per
+            column are all kept.
+        settings: Arguments of the flow, as a dict; those left out suit the size of the table. A
+            search reaches each of them by name, as ``settings__width``.
         training: How to train: :class:`bnaf.TrainingSettings`, a dict of its arguments, or
             ``None`` for the default recipe.
         random_state: Seed of the fit, or a ``RandomState`` to draw it from; ``None`` for the seed
@@ -76,17 +83,30 @@ class FlowOutlierDetector(OutlierMixin, RowEstimator):
             sample_weight: How much each row counts.
         """
         share = self.contamination
-        if not (isinstance(share, Real) and 0 < float(share) <= 0.5):
+        automatic = isinstance(share, str) and share == "auto"
+        if not (automatic or (isinstance(share, Real) and 0 < float(share) <= 0.5)):
             raise SettingsError(
-                f"contamination must be a number above 0 and at most 0.5, got {share!r}."
+                f"contamination must be 'auto' or a number above 0 and at most 0.5, got {share!r}."
             )
-        trim = min(0.5, TRIMMED * float(share)) if self.trim is None else self.trim
+        usual = AUTO_CONTAMINATION if automatic else float(share)
+        trim = min(0.5, TRIMMED * usual) if self.trim is None else self.trim
         if not (isinstance(trim, Real) and 0 <= float(trim) <= 0.5):
             raise SettingsError(f"trim must be a number from 0 to 0.5 or None, got {trim!r}.")
         distinct = self._learn(X, sample_weight, lambda rows: trim_rows(rows, float(trim)))
-        scores = log_prob(self.model_, distinct.rows)
-        self.offset_ = weighted_threshold(scores, distinct.weights, float(share))
+        self.offset_ = (
+            self._own_threshold()
+            if automatic
+            else weighted_threshold(
+                log_prob(self.model_, distinct.rows), distinct.weights, float(share)
+            )
+        )
         return self
+
+    def _own_threshold(self) -> float:
+        """Return the log-density below which few draws of the density itself lie."""
+        rows = self.model_.sample(AUTO_DRAWS, seed=0, outside="redraw").numpy()
+        scores = log_prob(self.model_, rows)
+        return weighted_threshold(scores, np.ones(AUTO_DRAWS), AUTO_SHARE)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return how many nats each row lies above the threshold; outliers are below 0."""

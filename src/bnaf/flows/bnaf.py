@@ -64,6 +64,8 @@ class BNAF(TransformFlow):
         context_dropout: Share of the context network's units that each step leaves out.
         init: Raw weights "published" as in the authors' code or "normal" as in the paper's
             appendix.
+        base: What the noise follows: the "normal" law or, for heavy tails, Student's t
+            ("student"), whose degrees of freedom are learned.
 
     Example:
         >>> flow = BNAF(features=3)
@@ -98,8 +100,9 @@ class BNAF(TransformFlow):
         context_bins: int = 0,
         context_dropout: float = 0.0,
         init: str = "published",
+        base: str = "normal",
     ) -> None:
-        super().__init__(features, context_features, direction)
+        super().__init__(features, context_features, direction, base)
         transforms = whole("transforms", transforms)
         widths = widths_of(width, whole("hidden_layers", hidden_layers, least=0))
         one_of("residual", residual, RESIDUALS)

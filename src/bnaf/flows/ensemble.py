@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bnaf._checks import whole
 from bnaf.errors import SettingsError
-from bnaf.flows.transformed import TransformFlow
+from bnaf.flows.transformed import TransformFlow, check_normal_base
 from bnaf.laws.normal import mean_score
 from bnaf.laws.transforms import Passage, Points, RowTransform
 
@@ -121,6 +121,9 @@ class Ensemble(TransformFlow):
             kind(features, context_features, **dict(settings or {}))
             for _ in range(whole("members", members))
         )
+
+        for member in self.parts:
+            check_normal_base(member, "An ensemble")
 
     @property
     def parts(self) -> list[TransformFlow]:

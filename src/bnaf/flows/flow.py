@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Generator, Tensor, nn
 from torch.distributions import Distribution
 
-from bnaf._checks import check_rows, plain, whole
+from bnaf._checks import check_rows, in_precision, plain, whole
 from bnaf.errors import ShapeError
 
 
@@ -191,7 +191,9 @@ class Flow(nn.Module, ABC):
             ShapeError: If a context is missing, not wanted, or of the wrong size.
             DtypeError: If it is not of the flow's floating-point type.
         """
-        self._check_context(context, next(self.parameters()))
+        like = next(self.parameters())
+        context = None if context is None else in_precision(context, like)
+        self._check_context(context, like)
         return self.make_law(context)
 
     def _check_context(self, context: Tensor | None, like: Tensor) -> None:

@@ -107,6 +107,7 @@ class Glow(TransformFlow):
         modulations: list[list[RowTransform]] = [[] for _ in self.orders]
         if context is not None and self.from_context is not None:
             predicted = torch.einsum("tfc,...c->t...f", self.from_context, context)
+            predicted = predicted.to(context.dtype)  # under autocast it is of another
             modulations = [
                 [ScaleTransform(bounded(raw), shift)]
                 for raw, shift in (part.chunk(2, -1) for part in predicted)

@@ -43,7 +43,8 @@ def mixing_transforms(
     lower[every, rows, columns] = below
     upper = torch.diag_embed(signs * log_diagonal.exp())
     upper[every, columns, rows] = above
-    matrix = (lower @ upper).take_along_dim(orders.unsqueeze(-1), 1)
+    product = (lower @ upper).to(lower.dtype)  # under autocast it is of another
+    matrix = product.take_along_dim(orders.unsqueeze(-1), 1)
     parts = (matrix, lower, upper, orders, log_diagonal.sum(1))
     return [
         MixingTransform(*step) for step in zip(*(part.unbind() for part in parts), strict=True)
@@ -111,7 +112,7 @@ class ContextScale(nn.Module):
 
     def forward(self, context: Tensor) -> ScaleTransform:
         """Return the transform for a context."""
-        raw, shift = (context @ self.weight.t()).chunk(2, -1)
+        raw, shift = (context @ self.weight.t()).to(context.dtype).chunk(2, -1)
         return ScaleTransform(bounded(raw), shift)
 
 

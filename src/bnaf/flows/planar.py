@@ -147,8 +147,9 @@ class Planar(TransformFlow):
             numbers = self.numbers.clone()  # a law is a snapshot of the weights
         else:
             assert self.conditioner is not None
-            numbers = self.conditioner(context).unflatten(-1, (self.transforms, -1))
-            numbers = numbers.movedim(-2, 0)
+            assert context is not None
+            numbers = self.conditioner(context).to(context.dtype)  # autocast makes another of it
+            numbers = numbers.unflatten(-1, (self.transforms, -1)).movedim(-2, 0)
         u, w, bias = numbers.split([self.features, self.features, 1], -1)
         u_hat, room = constrain(u, w)
         parts = (u_hat, w, bias.squeeze(-1), room)

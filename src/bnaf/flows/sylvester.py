@@ -246,8 +246,9 @@ class Sylvester(TransformFlow):
             numbers = self.numbers
         else:
             assert self.conditioner is not None
-            numbers = self.conditioner(context).unflatten(-1, (self.transforms, -1))
-            numbers = numbers.movedim(-2, 0)
+            assert context is not None
+            numbers = self.conditioner(context).to(context.dtype)  # autocast makes another of it
+            numbers = numbers.unflatten(-1, (self.transforms, -1)).movedim(-2, 0)
         parts: list[RowTransform] = []
         for elements in self._elements(numbers):
             if parts and self.basis == "triangular":

@@ -9,15 +9,18 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from bnaf._checks import one_of, whole
+from bnaf.errors import SettingsError
+from bnaf.flows.bases import BASES, StudentBase
 from bnaf.flows.flow import Flow, MissingMass
-from bnaf.laws.distribution import FlowDistribution, StandardNormal
+from bnaf.laws.bases import StandardNormal
+from bnaf.laws.distribution import FlowDistribution
 from bnaf.laws.transforms import RowTransform
 
 DIRECTIONS = ("density", "sampling")
 
 
 class TransformFlow(Flow):
-    """Flow that transforms rows to standard normal noise, or noise to rows.
+    """Flow that transforms rows to noise, standard normal unless set, or noise to rows.
 
     It says in :meth:`make_transform` how the transform is made.
 
@@ -25,6 +28,8 @@ class TransformFlow(Flow):
         features: Number of columns of a row.
         context_features: Number of columns of a context; 0 for a flow without one.
         direction: Which side is computed forwards: "density" (log_prob) or "sampling" (rsample).
+        base: What the noise follows: the "normal" law or, for heavy tails, Student's t
+            ("student"), whose degrees of freedom are learned.
     """
 
     snapshots: ClassVar[bool] = False
@@ -33,10 +38,17 @@ class TransformFlow(Flow):
     """
 
     def __init__(
-        self, features: int, context_features: int = 0, direction: str = "density"
+        self,
+        features: int,
+        context_features: int = 0,
+        direction: str = "density",
+        base: str = "normal",
     ) -> None:
         super().__init__(features, context_features)
         self.direction = one_of("direction", direction, DIRECTIONS)
+        self.base_law: StudentBase | None = None
+        if one_of("base", base, BASES) == "student":
+            self.base_law = StudentBase(self.features)
 
     @abstractmethod
     def make_transform(
@@ -56,7 +68,8 @@ class TransformFlow(Flow):
         if self.direction == "sampling":
             transform = transform.inv
         batch = torch.Size() if context is None else context.shape[:-1]
-        base = StandardNormal(self.features, next(self.parameters()).detach())
+        normal = StandardNormal(self.features, next(self.parameters()).detach())
+        base = normal if self.base_law is None else self.base_law()
         watched = () if self.snapshots else tuple(self.parameters())
         return FlowDistribution(transform, base, batch, watched=watched)
 
@@ -88,3 +101,15 @@ class TransformFlow(Flow):
             # one draw more on either side, so that an estimate of 0 or 1 is not taken for certain
             smooth = (share * outside.numel() + 1) / (outside.numel() + 2)
             return MissingMass(share, math.sqrt(smooth * (1 - smooth) / outside.numel()))
+
+
+def check_normal_base(flow: Flow, who: str) -> None:
+    """Refuse a flow on another base than the normal law.
+
+    Raises:
+        SettingsError: If it is on one.
+    """
+    if getattr(flow, "base_law", None) is not None:
+        raise SettingsError(
+            f"{who} takes flows on a normal base, got base='student'; leave base out."
+        )

@@ -67,7 +67,8 @@ class MixingTransform(RowTransform):
         self.order, self.log_det = order, log_det
 
     def _map(self, x: Points, *, ladj: bool) -> Passage:
-        return Passage(F.linear(x, self.matrix), self.log_det.expand(x.shape[:-1]))
+        y = F.linear(x, self.matrix).to(x.dtype)  # under autocast it is of another
+        return Passage(y, self.log_det.expand(x.shape[:-1]))
 
     def _invert(self, y: Points, *, ladj: bool) -> Passage:
         rows = y[..., self.order.argsort()].reshape(-1, y.shape[-1])  # L U x, one per row

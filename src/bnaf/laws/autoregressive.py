@@ -48,16 +48,20 @@ class AutoregressiveTransform(SolvedTransform):
         super().__init__(features, like, context_batch)
         self.curve, self.predict = curve, predict
 
+    def _numbers(self, x: Points) -> Float[Tensor, "... features numbers"]:
+        """Return what is predicted, in the type of the rows: under autocast it is of another."""
+        return self.predict(x).to(x.dtype)
+
     def _map(self, x: Points, *, ladj: bool) -> Passage:
-        y, log_slope = self.curve.map(x, self.predict(x))
+        y, log_slope = self.curve.map(x, self._numbers(x))
         return Passage(y, log_slope.sum(-1))
 
     def _pull_back(self, x: Points) -> tuple[LogDet, Inside | None]:
-        return self.curve.log_density(x, self.predict(x)).sum(-1), None
+        return self.curve.log_density(x, self._numbers(x)).sum(-1), None
 
     def _solve(self, y: Points) -> Points:
         x = torch.zeros_like(y)
         for feature in range(self.features):
-            numbers = self.predict(x)[..., feature, :]
+            numbers = self._numbers(x)[..., feature, :]
             x[..., feature] = self.curve.invert(y[..., feature], numbers)
         return x

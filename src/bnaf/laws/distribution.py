@@ -1,6 +1,5 @@
 """Laws defined by a transform and a base."""
 
-import math
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -9,14 +8,16 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float
 from torch import Generator, Tensor
-from torch.distributions import Distribution, Independent, Normal, constraints
+from torch.distributions import Distribution, constraints, register_kl
 
-from bnaf._checks import one_of
-from bnaf._random import draw_normal, private_draws
+from bnaf._checks import one_of, whole
+from bnaf._random import private_draws
 from bnaf._torch import traced
-from bnaf.errors import InversionError, RedrawWarning
+from bnaf.errors import InversionError, RedrawWarning, SettingsError, ShapeError
+from bnaf.laws.bases import StandardNormal, StudentRows
+from bnaf.laws.estimates import DRAWS, estimate_divergence, estimate_mean, estimate_moments
 from bnaf.laws.law import RowLaw
-from bnaf.laws.normal import log_standard_normal
+from bnaf.laws.normal import normal_cdf
 from bnaf.laws.transforms import Passage, RowTransform, reached
 
 MAX_REDRAWS = 1000
@@ -33,30 +34,54 @@ class FlowDistribution(RowLaw):
 
     Args:
         transform: The bijection f.
-        base: Law of z over rows of the same number of features.
-        batch_shape: Shape of the context the transform was made for.
+        base: Law of z over rows of the same number of features: any of torch's, made one of rows
+            by ``Independent(law, 1)``.
+        batch_shape: Batch shape wanted; that of the context and of the base broaden it.
+        validate_args: Whether rows that are undefined numbers raise, as in torch, rather than
+            having density zero.
         watched: Weights that the transform looks up when it is used, and that must not have
             changed by then.
+
+    Raises:
+        ShapeError: If the base is not a law over such rows.
     """
 
     arg_constraints: dict[str, constraints.Constraint] = {}  # noqa: RUF012
     support = constraints.real_vector
-    has_rsample = True
 
     def __init__(
         self,
         transform: RowTransform,
-        base: "StandardNormal",
+        base: Distribution,
         batch_shape: Sequence[int] = (),
         *,
+        validate_args: bool = False,
         watched: Sequence[Tensor] = (),
     ) -> None:
+        if base.event_shape != (transform.features,):
+            raise ShapeError(
+                f"base must be a law over rows of {transform.features} features, got one of event "
+                f"shape {tuple(base.event_shape)}; make it so with Independent(base, 1)."
+            )
         self.transform, self.base = transform, base
-        super().__init__(base.event_shape[0], base.like, batch_shape, watched=watched)
+        batch = torch.broadcast_shapes(batch_shape, transform.context_batch, base.batch_shape)
+        super().__init__(transform.features, transform.like, batch, watched=watched)
+        self._validate_args = validate_args
+
+    @property
+    def has_rsample(self) -> bool:  # type: ignore[override]
+        """Whether gradients flow through draws: where they do through those of the base."""
+        return bool(self.base.has_rsample)
 
     def log_prob(self, value: Tensor) -> Float[Tensor, "..."]:
-        """Return the log-density of each row, in nats."""
+        """Return the log-density of each row, in nats.
+
+        Raises:
+            ValueError: If ``validate_args`` was set and a row holds an undefined number.
+        """
         value = self._checked(value)
+        if self._validate_args:
+            self._validate_sample(value)
         finite = value.isfinite()
         if value.device.type == "cpu" and not traced() and finite.all():
             return self._log_prob(value)  # the usual case, in fewer operations
@@ -66,13 +91,109 @@ class FlowDistribution(RowLaw):
 
     def _log_prob(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Return the log-density of finite rows."""
-        log_prob, inside = self.transform.pull_back(x)
+        if isinstance(self.base, StandardNormal):  # the usual case, and the shorter way
+            log_prob, inside = self.transform.pull_back(x)
+        else:
+            z, log_det, inside = self.transform.map(x)
+            log_prob = self.base.log_prob(z) + log_det
         return log_prob if inside is None else torch.where(inside, log_prob, -torch.inf)
 
     def base_noise(self, value: Tensor) -> Float[Tensor, "..."]:
         """Return z = transform(x) of each row; infinite where a row has none."""
         z, _, inside = self.transform.map(self._checked(value), ladj=False)
         return z if inside is None else torch.where(inside.unsqueeze(-1), z, torch.inf)
+
+    def normal_scores(self, value: Tensor) -> Float[Tensor, "..."]:
+        """Return the noise of each row as quantiles of the normal law, whatever the base is.
+
+        Raises:
+            SettingsError: If the base is not one of the library's.
+        """
+        return self._known_base.normal_scores(self.base_noise(value))
+
+    def at_normal_scores(self, scores: Tensor) -> Float[Tensor, "..."]:
+        """Return the rows whose normal scores these are.
+
+        Raises:
+            SettingsError: If the base is not one of the library's.
+            InversionError: If some have no pre-image.
+        """
+        z = self._known_base.from_normal_scores(scores)
+        return reached(self.transform.invert(z)).rows
+
+    @property
+    def _known_base(self) -> StandardNormal | StudentRows:
+        if isinstance(self.base, StandardNormal | StudentRows):
+            return self.base
+        raise SettingsError(
+            f"Normal scores are known of bases that flows make, got {type(self.base).__name__}; "
+            "use base_noise."
+        )
+
+    @property
+    def mean(self) -> Float[Tensor, "*batch features"]:
+        """The mean, as 10,000 draws of a fixed seed estimate it."""
+        return estimate_moments(self)[0]
+
+    @property
+    def variance(self) -> Float[Tensor, "*batch features"]:
+        """The variance of each feature, as 10,000 draws of a fixed seed estimate it."""
+        return estimate_moments(self)[1]
+
+    def entropy(
+        self, *, draws: int = DRAWS, generator: Generator | None = None
+    ) -> Float[Tensor, "*batch"]:
+        """Return the entropy in nats, as draws estimate it, with gradients.
+
+        Args:
+            draws: How many, for each context.
+            generator: Where they come from; torch's own by default.
+        """
+        if not self.has_rsample:
+            return estimate_mean(
+                self, lambda rows: -self.log_prob(rows), draws=draws, generator=generator
+            )
+        log_prob = self.rsample_and_log_prob((whole("draws", draws),), generator=generator)[1]
+        return -log_prob.mean(0)
+
+    def cdf(self, value: Tensor) -> Float[Tensor, "..."]:
+        """Return the probability of at most each row, of a law of one feature.
+
+        Raises:
+            SettingsError: If it has several, or its base is not one of the library's.
+        """
+        self._expect_one_feature("cdf")
+        scores = self.normal_scores(value).squeeze(-1)
+        # a row out of reach lies beyond all draws, on its side of the middle
+        middle = self.at_normal_scores(self._middle)[..., 0]
+        side = torch.where(value.squeeze(-1) < middle, -torch.inf, torch.inf)
+        return normal_cdf(torch.where(scores.isinf(), side, self._sign * scores))
+
+    def icdf(self, value: Tensor) -> Float[Tensor, "..."]:
+        """Return the quantiles of levels, of a law of one feature, as rows.
+
+        Raises:
+            SettingsError: If it has several, or its base is not one of the library's.
+        """
+        self._expect_one_feature("icdf")
+        scores = self._sign * torch.special.ndtri(value)
+        return self.at_normal_scores(scores.unsqueeze(-1))
+
+    @property
+    def _middle(self) -> Tensor:
+        return self.transform.like.new_zeros(*self.batch_shape, 1)
+
+    @property
+    def _sign(self) -> Tensor:
+        """Whether noise rises (1) or falls (-1) with rows of one feature."""
+        near, far = (self.at_normal_scores(self._middle + step) for step in (0.0, 0.5))
+        return (far - near).squeeze(-1).sign().detach()
+
+    def _expect_one_feature(self, name: str) -> None:
+        if self.features > 1:
+            raise SettingsError(
+                f"{name} is of laws of one feature, got {self.features}; count samples instead."
+            )
 
     def sample(
         self,
@@ -95,7 +216,7 @@ class FlowDistribution(RowLaw):
         one_of("outside", outside, ("raise", "redraw"))
         with torch.no_grad():
             if outside == "raise" or self.onto:
-                return self.rsample(sample_shape, generator=generator)
+                return reached(self._draw(sample_shape, generator)).rows
             x, missed = self.draw_inside(sample_shape, generator)
             redrawn = 0
             for _ in range(MAX_REDRAWS):
@@ -130,7 +251,12 @@ class FlowDistribution(RowLaw):
         *,
         generator: Generator | None = None,
     ) -> Float[Tensor, "..."]:
-        """Draw rows through which gradients flow; see :meth:`sample`."""
+        """Draw rows through which gradients flow; see :meth:`sample`.
+
+        Raises:
+            SettingsError: If the base cannot be drawn so.
+        """
+        self._check_gradients()
         return reached(self._draw(sample_shape, generator)).rows
 
     def draw_inside(
@@ -153,6 +279,7 @@ class FlowDistribution(RowLaw):
         generator: Generator | None = None,
     ) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
         """Draw rows and return them with their log-densities, from one pass."""
+        self._check_gradients()
         z = self._draw_base(sample_shape, generator)
         x, log_det, _ = reached(self.transform.invert(z, ladj=True))
         return x, self.base.log_prob(z) - log_det
@@ -165,11 +292,19 @@ class FlowDistribution(RowLaw):
     def _draw(self, sample_shape: Any, generator: Generator | None) -> Passage:
         return self.transform.invert(self._draw_base(sample_shape, generator))
 
+    def _check_gradients(self) -> None:
+        if not self.has_rsample:
+            raise SettingsError("This law's draws of its base have no gradients; use sample.")
+
     def _draw_base(self, sample_shape: Any, generator: Generator | None) -> Tensor:
         self._check_unchanged()
-        shape = (*torch.Size(sample_shape), *self.batch_shape)
+        base, shape = self.base, torch.Size(sample_shape)
+        if base.batch_shape:
+            base = base.expand(self.batch_shape)
+        else:
+            shape += self.batch_shape
         with nullcontext() if generator is None else private_draws(generator):
-            return self.base.rsample(shape)
+            return base.rsample(shape) if base.has_rsample else base.sample(shape)
 
     def __repr__(self) -> str:
         return (
@@ -178,41 +313,14 @@ class FlowDistribution(RowLaw):
         )
 
 
-class StandardNormal(Distribution):
-    """Standard normal law of rows, with the dtype and device of a tensor.
+def _divergence(p: Distribution, q: Distribution) -> Float[Tensor, "..."]:
+    """Return the divergence as 10,000 draws of p estimate it, from torch's own generator."""
+    return estimate_divergence(p, q)
 
-    Args:
-        features: Number of columns of a row.
-        like: A tensor of the type and on the device wanted.
-    """
 
-    arg_constraints: dict[str, constraints.Constraint] = {}  # noqa: RUF012
-    support = constraints.real_vector
-    has_rsample = True
-
-    def __init__(self, features: int, like: Float[Tensor, "*any"]) -> None:
-        self.like = like
-        super().__init__(torch.Size(()), torch.Size((features,)), validate_args=False)
-
-    @property
-    def mean(self) -> Float[Tensor, " features"]:
-        """Zeros."""
-        return self.like.new_zeros(self.event_shape)
-
-    @property
-    def variance(self) -> Float[Tensor, " features"]:
-        """Ones."""
-        return self.like.new_ones(self.event_shape)
-
-    def rsample(self, sample_shape: Any = torch.Size()) -> Float[Tensor, "..."]:  # noqa: B008
-        return draw_normal((*torch.Size(sample_shape), *self.event_shape), self.like)
-
-    def log_prob(self, value: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        return log_standard_normal(value)
-
-    def entropy(self) -> Float[Tensor, ""]:
-        return self.like.new_tensor(0.5 * self.event_shape[0] * (1 + math.log(2 * math.pi)))
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Distribution:
-        normal = Normal(self.mean, self.variance, validate_args=False)
-        return Independent(normal.expand((*batch_shape, *self.event_shape)), 1)
+for _pair in (
+    (FlowDistribution, FlowDistribution),
+    (FlowDistribution, Distribution),
+    (Distribution, FlowDistribution),
+):
+    register_kl(*_pair)(_divergence)

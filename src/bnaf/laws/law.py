@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
-from bnaf._checks import check_rows
+from bnaf._checks import check_rows, in_precision
 from bnaf._torch import changes
 from bnaf.errors import ShapeError, StaleLawError
 
@@ -74,6 +74,7 @@ class RowLaw(Distribution):
     def _checked(self, value: Tensor, name: str = "x") -> Tensor:
         """Return rows that fit the law, one for each context."""
         self._check_unchanged()
+        value = in_precision(value, self.like)
         check_rows(value, self.features, self.like, name)
         if not self.batch_shape:
             return value

@@ -17,7 +17,8 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.transforms import Transform
 
-from bnaf._checks import check_rows
+from bnaf._checks import check_rows, in_precision
+from bnaf._torch import traced
 from bnaf.errors import Argument, InversionError, SettingsError
 from bnaf.laws.normal import log_standard_normal
 
@@ -54,7 +55,7 @@ class RowTransform(Transform):
         self.features, self.like = features, like
         self.context_batch = torch.Size(context_batch)
         self._known: weakref.ref[RowTransform] | None = None  # the inverse, while it is in use
-        self._cached_x_y: tuple[Tensor | None, Tensor | None] = None, None  # torch's cache
+        self._cached_x_y = None, None  # torch's cache
         self._cached_log_det: Tensor | None = None  # that of a way to the last y, with a cache
 
     @property
@@ -86,6 +87,7 @@ class RowTransform(Transform):
             ShapeError: If the number of features is wrong.
             DtypeError: If type or device are not those of the transform.
         """
+        x = in_precision(x, self.like)
         check_rows(x, self.features, self.like, "x")
         return self._map(x, ladj=ladj)
 
@@ -100,6 +102,7 @@ class RowTransform(Transform):
             ShapeError: If the number of features is wrong.
             DtypeError: If type or device are not those of the transform.
         """
+        y = in_precision(y, self.like)
         check_rows(y, self.features, self.like, "y")
         return self._invert(y, ladj=ladj)
 
@@ -110,6 +113,7 @@ class RowTransform(Transform):
             ShapeError: If the number of features is wrong.
             DtypeError: If type or device are not those of the transform.
         """
+        x = in_precision(x, self.like)
         check_rows(x, self.features, self.like, "x")
         return self._pull_back(x)
 
@@ -192,11 +196,19 @@ class RowTransform(Transform):
 def reached(passage: Passage) -> Passage:
     """Return a passage in which every row arrived.
 
+    Under torch.compile and torch.func, which keep values out of reach, rows that did not arrive
+    are undefined numbers instead.
+
     Raises:
         InversionError: If a row has no pre-image.
     """
     inside = passage.inside
-    if inside is not None and not inside.all():
+    if inside is None:
+        return passage
+    if traced():
+        rows = torch.where(inside.unsqueeze(-1), passage.rows, torch.nan)
+        return Passage(rows, torch.where(inside, passage.log_det, torch.nan))
+    if not inside.all():
         raise InversionError(
             f"{int((~inside).sum())} of {inside.numel()} rows have no pre-image: they are not "
             "finite, or lie outside the range of a flow that is not onto. Draw again with ",
@@ -236,10 +248,12 @@ class InverseTransform(RowTransform):
         return self.forward._map(y, ladj=ladj)
 
     def __call__(self, x: Tensor) -> Points:
-        return self.forward._inv_call(x)
+        found: Tensor = self.forward._inv_call(x)  # type: ignore[no-untyped-call]
+        return found
 
     def _inv_call(self, y: Tensor) -> Points:
-        return self.forward(y)
+        found: Tensor = self.forward(y)
+        return found
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> LogDet:
         return -self.forward.log_abs_det_jacobian(y, x)
@@ -274,12 +288,33 @@ class PermutationTransform(RowTransform):
 
 
 class ComposeTransform(RowTransform):
-    """One transform after the other, the first of ``parts`` first; there is one at least."""
+    """One transform after the other, the first of ``parts`` first.
 
-    def __init__(self, parts: Sequence[RowTransform]) -> None:
-        batch = torch.broadcast_shapes(*(part.context_batch for part in parts))
-        super().__init__(parts[0].features, parts[0].like, batch)
-        self.parts = tuple(parts)
+    Args:
+        parts: One of ours at least; those of torch are taken in as
+            :class:`bnaf.laws.adopted.TorchTransform`.
+
+    Raises:
+        SettingsError: If none is of ours, or one is no bijection.
+        ShapeError: If one of torch's is not of rows.
+    """
+
+    def __init__(self, parts: Sequence[Transform]) -> None:
+        from bnaf.laws.adopted import TorchTransform  # which is a transform of this module's kind
+
+        first = next((part for part in parts if isinstance(part, RowTransform)), None)
+        if first is None:
+            raise SettingsError(
+                "ComposeTransform expects at least one transform of the library among its parts, "
+                "got none; use torch.distributions.ComposeTransform."
+            )
+        features, like = first.features, first.like
+        self.parts = tuple(
+            part if isinstance(part, RowTransform) else TorchTransform(part, features, like)
+            for part in parts
+        )
+        batch = torch.broadcast_shapes(*(part.context_batch for part in self.parts))
+        super().__init__(features, like, batch)
 
     @property
     def onto(self) -> bool:

@@ -10,7 +10,6 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from bnaf.errors import DtypeError, SettingsError, ShapeError
-from bnaf.laws.transforms import reached
 from bnaf.model._chunks import common_batch
 from bnaf.model.standardisation import Standardisation
 from bnaf.tables.frames import Frame, read_frame
@@ -249,7 +248,7 @@ class NumberEncoding(Encoding):
     def from_noise(
         self, law: Any, z: Float64[Tensor, "*all_batch _"], context: Float64[Tensor, "*_ _"] | None
     ) -> Float64[Tensor, "*all_batch columns"]:
-        return self.standardisation.invert(reached(law.transform.invert(z)).rows, context)
+        return self.standardisation.invert(law.at_normal_scores(z), context)
 
     @property
     def shift(self) -> float:

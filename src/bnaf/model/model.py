@@ -455,7 +455,7 @@ def _log_prob(law: Any, rows: Tensor) -> Tensor:
 
 
 def _base_noise(law: Any, rows: Tensor) -> Tensor:
-    noise: Tensor = law.base_noise(rows)
+    noise: Tensor = law.normal_scores(rows)
     return noise
 
 

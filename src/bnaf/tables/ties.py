@@ -221,15 +221,28 @@ def _check_range(names: Sequence[str], steps: Mapping[int, float], rows: Values)
 
 
 def warn_of_columns(
-    names: Sequence[str], rows: int, constant: Sequence[int], ties: dict[int, Ties]
+    names: Sequence[str],
+    rows: int,
+    constant: Sequence[int],
+    ties: dict[int, Ties],
+    *,
+    of: str = "",
 ) -> None:
-    """Warn of constant columns, of heavy ties, and of fewer rows than columns."""
+    """Warn of constant columns, of heavy ties, and of fewer rows than columns.
+
+    Args:
+        names: Names of the columns.
+        rows: Number of rows.
+        constant: Which columns have one value.
+        ties: What repeats in which of them.
+        of: Whose arguments are told, where they are not those of the caller.
+    """
     if constant:
         _warn(
             f"{list_columns([names[index] for index in constant])}: one value in all {rows:,} "
             "rows. A density has no bound there; leave them out with ",
             Argument("drop_constant", True),
-            ".",
+            f"{of}.",
         )
     if ties:
         remarks = [
@@ -245,7 +258,7 @@ def warn_of_columns(
             Argument("dequantise", True),
             ", or to some of them with ",
             Argument("dequantise", ["a", "b"]),
-            ".",
+            f"{of}.",
         )
     if rows < len(names):
         _warn(

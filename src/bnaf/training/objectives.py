@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from bnaf._checks import whole
 from bnaf.errors import ShapeError
 from bnaf.flows.flow import Flow, Pull
+from bnaf.flows.transformed import check_normal_base
 from bnaf.training.batches import Batch, BatchSource, base_draws
 
 FLAT = 0.1  # share of an energy that the first step feels, where it is annealed
@@ -158,6 +159,7 @@ class ReverseKL(FlowObjective):
 
     def __init__(self, flow: Flow, energy: Callable[[Tensor], Tensor], *, anneal: int = 0) -> None:
         super().__init__(flow)
+        check_normal_base(flow, "ReverseKL")
         self.energy = energy
         self.anneal = whole("anneal", anneal, least=0)
         if self.anneal:  # kept with the weights, so that a run that goes on knows where it stood

@@ -10,8 +10,10 @@ from torch import Tensor, nn
 from bnaf._checks import between, check_rows, whole
 from bnaf.errors import SettingsError
 from bnaf.flows.flow import Flow
+from bnaf.flows.transformed import check_normal_base
 from bnaf.laws.affine import ScaleTransform
-from bnaf.laws.distribution import FlowDistribution, StandardNormal
+from bnaf.laws.bases import StandardNormal
+from bnaf.laws.distribution import FlowDistribution
 from bnaf.laws.transforms import ComposeTransform, RowTransform
 
 LINEAR = -15.0  # below it log softplus(x) is x, to the last bit of float32
@@ -119,6 +121,7 @@ def _checked_bounds(bounds: Sequence[float] | None) -> tuple[float, float] | Non
 def _check_flow(flow: Flow | None, features: int, context_features: int) -> None:
     if flow is None:
         return
+    check_normal_base(flow, "A posterior")
     expected = {
         "features": features,
         "context_features": context_features,

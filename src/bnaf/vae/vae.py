@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from bnaf._checks import whole
 from bnaf.errors import ShapeError
-from bnaf.laws.distribution import FlowDistribution, StandardNormal
+from bnaf.laws.bases import StandardNormal
+from bnaf.laws.distribution import FlowDistribution
 from bnaf.vae.posterior import Posterior
 
 

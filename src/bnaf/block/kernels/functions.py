@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bnaf._torch import batched, differentiable_gradient, traced
+from bnaf._torch import batched, differentiable_gradient, dispatched, traced
 from bnaf.block.kernels.build import available
 from bnaf.block.weights import Networks, Numbers
 from bnaf.laws.cells import Cells
@@ -41,6 +41,7 @@ def serve(*tensors: Tensor) -> bool:
     """Tell whether the kernels can compute with these tensors, here and now."""
     return (
         not traced()
+        and not dispatched()
         and _enabled.get()
         and all(
             type(tensor) in _KINDS and tensor.dtype in _DTYPES and tensor.device.type == "cpu"
