@@ -66,11 +66,11 @@ class Neighbours(BaseEstimator):
     def fit(self, rows: np.ndarray, y: Any = None) -> "Neighbours":
         from sklearn.neighbors import NearestNeighbors
 
-        self.index = NearestNeighbors(n_neighbors=NEIGHBOURS + 1).fit(rows)
+        self.index_ = NearestNeighbors(n_neighbors=NEIGHBOURS + 1).fit(rows)
         return self
 
     def score_samples(self, rows: np.ndarray) -> np.ndarray:
-        distances = self.index.kneighbors(rows)[0]
+        distances = self.index_.kneighbors(rows)[0]
         own = distances[:, 0] == 0
         return -np.where(own, distances[:, NEIGHBOURS], distances[:, NEIGHBOURS - 1])
 
