@@ -22,6 +22,7 @@ from bnaf.tables.table import Table
 from bnaf.training._inputs import as_weights
 from bnaf.training.arrays import sorted_order
 from bnaf.training.batches import Batch, worth_of
+from bnaf.training.progress import InUnits
 from bnaf.training.recipe import TableFacts, choose_members, is_small, valid_share
 from bnaf.training.streams import StreamRows
 
@@ -58,6 +59,12 @@ class FitData:
             return self.train.context
         first = next(self.train.batches(0), None)
         return None if first is None else first.context
+
+    @property
+    def units(self) -> InUnits:
+        """Units in which the course of the fit is shown: those of the table."""
+        shared = self.encoding.shift
+        return InUnits(self.shifts.get("loss", shared), self.shifts.get("valid", shared))
 
     @property
     def arguments(self) -> dict[str, Any]:

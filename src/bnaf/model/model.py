@@ -203,7 +203,7 @@ class Model:
                 checkpoint=checkpoint,
                 logs=logs,
                 loggers=loggers,
-                progress=progress,
+                progress=data.units if progress else False,
             )
         except TrainingError as error:
             message = str(error)

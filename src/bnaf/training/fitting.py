@@ -12,7 +12,7 @@ from bnaf.errors import SettingsError
 from bnaf.flows.flow import Flow
 from bnaf.training._inputs import choose_objective, make_held_out, make_source
 from bnaf.training.objectives import Objective
-from bnaf.training.progress import Progress
+from bnaf.training.progress import InUnits, Progress
 from bnaf.training.record import TrainingRecord
 from bnaf.training.settings import TrainingSettings
 
@@ -34,7 +34,7 @@ def fit(
     resume: bool = True,
     logs: Path | str | None = None,
     loggers: Sequence[str] = ("csv",),
-    progress: bool | Progress = True,
+    progress: bool | InUnits | Progress = True,
 ) -> TrainingRecord:
     """Train a flow in place, and leave it with the best weights that were found.
 
@@ -64,7 +64,8 @@ def fit(
         logs: Folder for logs of every evaluation, in a folder of their own for each run.
         loggers: Which: "csv", "tensorboard" or both.
         progress: Whether to show progress on standard error, as a bar on a terminal, else as
-            lines; or a display of your own.
+            lines; as :class:`bnaf.training.progress.InUnits` with log-likelihoods in place of
+            losses; or a display of your own.
 
     Returns:
         Record of the run; its ``reason`` says why it ended.

@@ -1,10 +1,31 @@
 """What a run shows while it lasts: a bar on a terminal, plain lines elsewhere, or nothing."""
 
 import sys
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 BAR_SECONDS, LINE_SECONDS = 0.2, 5.0
+
+
+@dataclass(frozen=True)
+class InUnits:
+    """Wish for a display in the units of a table: log-likelihoods in place of losses.
+
+    Args:
+        train: What a log-likelihood of training rows is more than minus their loss.
+        valid: The same for validation rows.
+    """
+
+    train: float = 0.0
+    valid: float = 0.0
+
+    def tell(self, loss: float, valid: float | None, best: float | None) -> list[str]:
+        """Return what losses say, in words."""
+        parts = [f"log-likelihood {self.train - loss:.4f} nats per row"]
+        for name, value in (("validation", valid), ("best", best)):
+            parts += [] if value is None else [f"{name} {self.valid - value:.4f}"]
+        return parts
 
 
 class View(NamedTuple):
@@ -18,6 +39,7 @@ class View(NamedTuple):
     best: float | None
     learning_rate: float
     seconds_left: float
+    units: InUnits | None = None
 
     @property
     def pace(self) -> str:
@@ -28,6 +50,9 @@ class View(NamedTuple):
     @property
     def quality(self) -> str:
         """How well it goes."""
+        if self.units is not None:
+            parts = self.units.tell(self.loss, self.valid, self.best)
+            return "  ".join([*parts, f"rate {self.learning_rate:.2g}"])
         parts = [f"loss {self.loss:.4f} nats"]
         if self.valid is not None:
             parts.append(f"valid {self.valid:.4f}")

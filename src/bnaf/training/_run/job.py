@@ -32,7 +32,7 @@ from bnaf.training._run.signals import Forwarding, Interrupts
 from bnaf.training._run.state import check_facts
 from bnaf.training.batches import BatchSource
 from bnaf.training.objectives import Objective
-from bnaf.training.progress import Progress, Silence, format_seconds, make_progress
+from bnaf.training.progress import InUnits, Progress, Silence, format_seconds, make_progress
 from bnaf.training.record import TrainingRecord
 from bnaf.training.settings import TrainingSettings
 
@@ -60,7 +60,7 @@ class Job:
     resume: bool
     logs: Path | None
     loggers: tuple[str, ...]
-    progress: bool | Progress
+    progress: bool | InUnits | Progress
 
     def launch(self) -> TrainingRecord:
         """Run on all devices, and load what came out into the objective."""
@@ -113,7 +113,7 @@ class Job:
         """Run on this process."""
         progress = self._display(fabric.global_rank)
         plan = self._plan(fabric.world_size, one_rate=one_rate)
-        run = TrainingRun(plan, fabric, progress, interrupts)
+        run = TrainingRun(plan, fabric, progress, interrupts, self._units)
         run.keeper.identity = identity
         if resumed:
             run.resume()
@@ -124,14 +124,20 @@ class Job:
             self.objective.load_state_dict(run.keeper.kept())
             raise
         finally:
-            progress.close(_summarise(run))
+            progress.close(_summarise(run, self._units))
         failure, column = _explain(run) if run.state.reason == "failed" else (None, None)
         return Outcome(run.keeper.kept(), self._record(run), failure, column)
 
     def _display(self, rank: int) -> Progress:
         if rank > 0 or self.progress is False:
             return Silence()
-        return make_progress(True) if self.progress is True else self.progress
+        if self.progress is True or isinstance(self.progress, InUnits):
+            return make_progress(True)
+        return self.progress
+
+    @property
+    def _units(self) -> InUnits | None:
+        return self.progress if isinstance(self.progress, InUnits) else None
 
     def _plan(self, world_size: int, *, one_rate: bool) -> Plan:
         epoch_batches = self.source.batch_count(world_size)
@@ -233,12 +239,17 @@ def _hand_over(fabric: Fabric, train: Callable[..., Outcome], path: Path) -> Non
             write_checkpoint(path, Checkpoint(outcome.weights, facts))
 
 
-def _summarise(run: TrainingRun) -> str:
+def _summarise(run: TrainingRun, units: InUnits | None) -> str:
     state = run.state
     line = f"{state.reason or 'stopped'}: {state.step} steps in {format_seconds(state.seconds)}"
-    line += f", loss {state.loss:.4f} nats"
-    if state.best < math.inf:
-        line += f", best validation {state.best:.4f} at step {state.best_step}"
+    best = state.best if state.best < math.inf else None
+    if units is not None:
+        line += f", {', '.join(units.tell(state.loss, best, None))}"
+    else:
+        line += f", loss {state.loss:.4f} nats"
+        line += "" if best is None else f", best validation {best:.4f}"
+    if best is not None:
+        line += f" at step {state.best_step}"
     return line + (f", {state.skipped} steps skipped" if state.skipped else "")
 
 

@@ -22,7 +22,7 @@ from bnaf.training._run.state import RunState
 from bnaf.training._run.stepper import FOLD, Stepper
 from bnaf.training.batches import Batch, BatchSource
 from bnaf.training.objectives import Objective
-from bnaf.training.progress import Pace, Progress, View
+from bnaf.training.progress import InUnits, Pace, Progress, View
 from bnaf.training.record import Evaluation
 from bnaf.training.settings import TrainingSettings
 
@@ -65,13 +65,19 @@ class TrainingRun:
         plan: What to work through.
         fabric: Where.
         progress: What to show.
+        units: Units to show it in, if not those of the loss.
         interrupts: Where requests to stop arrive.
     """
 
     def __init__(
-        self, plan: Plan, fabric: Fabric, progress: Progress, interrupts: Interrupts
+        self,
+        plan: Plan,
+        fabric: Fabric,
+        progress: Progress,
+        interrupts: Interrupts,
+        units: InUnits | None = None,
     ) -> None:
-        self.plan, self.fabric, self.progress = plan, fabric, progress
+        self.plan, self.fabric, self.progress, self.units = plan, fabric, progress, units
         self.settings = plan.settings
         self.stepper = Stepper(
             fabric,
@@ -263,5 +269,5 @@ class TrainingRun:
         best = None if valid is None else state.best
         loss = self.stepper.read_loss(otherwise=state.loss)
         self.progress.show(
-            View(state.step, share, speed, loss, valid, best, self._rate(share), left)
+            View(state.step, share, speed, loss, valid, best, self._rate(share), left, self.units)
         )
