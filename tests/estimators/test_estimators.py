@@ -306,9 +306,9 @@ def test_what_is_trimmed_is_a_share(trim):
         FlowOutlierDetector(trim=trim).fit(X)
 
 
-@pytest.mark.parametrize("share", [0, 0.6, "auto", None])
+@pytest.mark.parametrize("share", [0, 0.6, "most", None])
 def test_contamination_is_a_share(share):
-    with pytest.raises(SettingsError, match="contamination must be a number above 0 and at most"):
+    with pytest.raises(SettingsError, match="must be 'auto' or a number above 0 and at most"):
         FlowOutlierDetector(contamination=share).fit(X)
 
 
