@@ -5,12 +5,12 @@ Pyro's transforms lead from the base to the data, ours from the data to the base
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from pyro.distributions import Normal, TransformedDistribution, constraints
 from pyro.distributions.conditional import ConditionalTransformModule
-from pyro.distributions.torch_distribution import TorchDistributionMixin
+from pyro.distributions.torch_distribution import TorchDistribution, TorchDistributionMixin
 from pyro.distributions.torch_transform import ComposeTransformModule, TransformModule
 from pyro.distributions.transforms import AffineTransform
 from pyro.infer.autoguide import AutoContinuous
@@ -22,8 +22,9 @@ from torch.distributions import biject_to
 from bnaf._checks import between
 from bnaf.flows.bnaf import BNAF
 from bnaf.flows.flow import Flow
+from bnaf.laws.affine import ScaleTransform
 from bnaf.laws.distribution import FlowDistribution
-from bnaf.laws.transforms import RowTransform
+from bnaf.laws.transforms import ComposeTransform, RowTransform
 
 QUANTILE_DRAWS = 10_000
 
@@ -156,11 +157,42 @@ class ConditionalFlowTransform(ConditionalTransformModule):
         """Do nothing: the transforms of contexts have caches of their own."""
 
 
+class PathLaw(TorchDistribution):
+    r"""Law of a guide whose draws know its weights, and whose log-density takes them as constants.
+
+    Of the gradient of :math:`\log q_w(x_w)` in the weights w, the part that does not go through
+    the draw x has a mean of zero, and is noise alone. Without it the gradient of an ELBO vanishes
+    where the guide is right, in each draw and not just on average.
+
+    Args:
+        law: The law that draws.
+        constant: The same law, made of weights without gradients.
+    """
+
+    arg_constraints: ClassVar[dict[str, Any]] = {}
+    support = constraints.real_vector
+    has_rsample = True
+
+    def __init__(self, law: FlowDistribution, constant: FlowDistribution) -> None:
+        super().__init__(law.batch_shape, law.event_shape, validate_args=False)
+        self.law, self.constant = law, constant
+
+    def rsample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008
+        return self.law.rsample(sample_shape)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return self.constant.log_prob(value)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> "PathLaw":
+        return PathLaw(self.law.expand(batch_shape), self.constant.expand(batch_shape))
+
+
 class AutoBNAF(AutoContinuous):
     r"""Guide over all latent variables of a model at once: a block neural autoregressive flow.
 
     A draw is :math:`\mu + \sigma \odot f(z)`, with z standard normal, f the flow, and
-    :math:`\mu` and :math:`\sigma` learned.
+    :math:`\mu` and :math:`\sigma` learned. With :class:`pyro.infer.Trace_ELBO` its gradients are
+    those of :class:`PathLaw`; objectives of importance weights want ``path_gradients=False``.
 
     Args:
         model: A Pyro model whose latent variables are continuous.
@@ -169,6 +201,7 @@ class AutoBNAF(AutoContinuous):
         width: Units per feature of each hidden layer.
         init_scale: Where :math:`\sigma` starts.
         init_loc_fn: Where :math:`\mu` starts, by a function of Pyro's.
+        path_gradients: Whether log-densities of draws take the weights as constants.
 
     Example:
         >>> import pyro
@@ -191,6 +224,7 @@ class AutoBNAF(AutoContinuous):
         width: int | Sequence[int] = 20,
         init_scale: float = 0.1,
         init_loc_fn: Callable[..., Any] = init_to_median,
+        path_gradients: bool = True,
     ) -> None:
         super().__init__(model, init_loc_fn=init_loc_fn)
         self._settings = {
@@ -199,6 +233,7 @@ class AutoBNAF(AutoContinuous):
             "width": width,
         }
         self._init_scale = between("init_scale", init_scale)
+        self.path_gradients = path_gradients
 
     def _setup_prototype(self, *args: Any, **kwargs: Any) -> None:
         super()._setup_prototype(*args, **kwargs)
@@ -217,6 +252,16 @@ class AutoBNAF(AutoContinuous):
         """Return the way from z to a draw."""
         affine = AffineTransform(self.loc, self.scale, event_dim=1, cache_size=1)
         return ComposeTransformModule([self.transform, affine], cache_size=1)
+
+    def get_posterior(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the law of all latent variables, unconstrained and in a row."""
+        flow, loc, scale = self.transform.flow, self.loc, self.scale
+        law = _shifted(flow(), loc, scale)
+        if not self.path_gradients:
+            return FlowLaw(law)
+        weights = {name: weight.detach() for name, weight in flow.named_parameters()}
+        constant = torch.func.functional_call(flow, weights, ())
+        return PathLaw(law, _shifted(constant, loc.detach(), scale.detach()))
 
     @torch.no_grad()
     def quantiles(self, quantiles: Any, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
@@ -240,3 +285,9 @@ class AutoBNAF(AutoContinuous):
         """Return the median of each latent variable, of draws of the guide."""
         medians = self.quantiles([0.5], *args, **kwargs)
         return {name: values[0] for name, values in medians.items()}
+
+
+def _shifted(law: FlowDistribution, loc: Tensor, scale: Tensor) -> FlowDistribution:
+    """Return the law of loc + scale x."""
+    standardise = ScaleTransform(-scale.log(), -loc / scale)
+    return FlowDistribution(ComposeTransform([standardise, law.transform]), law.base)
