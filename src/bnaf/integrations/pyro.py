@@ -21,7 +21,7 @@ from torch.distributions import biject_to
 
 from bnaf._checks import between
 from bnaf.flows.bnaf import BNAF
-from bnaf.flows.flow import Flow
+from bnaf.flows.transformed import TransformFlow
 from bnaf.laws.affine import ScaleTransform
 from bnaf.laws.distribution import FlowDistribution
 from bnaf.laws.transforms import ComposeTransform, RowTransform
@@ -78,7 +78,7 @@ class FlowTransform(TransformModule):
     sign = +1
 
     def __init__(
-        self, flow: Flow, *, cache_size: int = 1, context: Tensor | None = None
+        self, flow: TransformFlow, *, cache_size: int = 1, context: Tensor | None = None
     ) -> None:
         super().__init__(cache_size=cache_size)
         self.flow, self.context = flow, context
@@ -145,7 +145,7 @@ class ConditionalFlowTransform(ConditionalTransformModule):
         torch.Size([5, 2])
     """
 
-    def __init__(self, flow: Flow, *, cache_size: int = 1) -> None:
+    def __init__(self, flow: TransformFlow, *, cache_size: int = 1) -> None:
         super().__init__()
         self.flow, self.cache_size = flow, cache_size
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions import Transform
 
 from bnaf._torch import kept_validation
-from bnaf.flows.flow import Flow
+from bnaf.flows.transformed import TransformFlow
 from bnaf.laws.transforms import Passage, Points, RowTransform, finite_passage
 
 with kept_validation():
@@ -36,7 +36,7 @@ class LazyFlow(LazyTransform):
         torch.Size([5])
     """
 
-    def __init__(self, flow: Flow) -> None:
+    def __init__(self, flow: TransformFlow) -> None:
         super().__init__()
         self.flow = flow
 
@@ -47,7 +47,7 @@ class LazyFlow(LazyTransform):
         return transform
 
 
-class ZukoFlow(Flow):
+class ZukoFlow(TransformFlow):
     """A flow made of one of zuko's lazy transforms, on our standard normal base.
 
     It is fitted, sampled and turned round as other flows are. It has no name in the registry, so
