@@ -1,5 +1,10 @@
 """Flows as Pyro's laws, transforms and guides."""
 
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -187,3 +192,11 @@ def test_pyros_own_guide_takes_the_transform():
     guide = AutoNormalizingFlow(schools(), make)
     svi = SVI(schools(), guide, pyro.optim.Adam({"lr": 0.01}), Trace_ELBO())
     assert torch.isfinite(torch.tensor(svi.step()))
+
+
+def test_the_example_draws_with_and_without_the_flow():
+    path = Path(__file__).parents[2] / "examples" / "neutra.py"
+    command = [sys.executable, str(path), "--steps", "3", "--draws", "4"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    for name in ("NUTS alone", "NUTS through the flow"):
+        assert re.search(rf"^{name}: \S+ effective draws of 4", done.stdout, re.MULTILINE)
