@@ -106,9 +106,7 @@ def main() -> None:
         for guide in arguments.guides:
             for seed in arguments.seeds:
                 case: Record = {"model": model, "guide": guide, "seed": seed}
-                case |= train(
-                    MODELS[model], guide, arguments.steps, arguments.particles, seed
-                )
+                case |= train(MODELS[model], guide, arguments.steps, arguments.particles, seed)
                 records.append(case)
                 print(case, flush=True)
                 write_report(arguments.out, records)

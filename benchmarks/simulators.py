@@ -34,7 +34,9 @@ class Task(NamedTuple):
 
 def uniform(low: float, high: float, features: int) -> Distribution:
     """Return a uniform law on a cube."""
-    return Independent(Uniform(torch.full((features,), float(low)), torch.full((features,), float(high))), 1)
+    return Independent(
+        Uniform(torch.full((features,), float(low)), torch.full((features,), float(high))), 1
+    )
 
 
 def two_moons(theta: Tensor) -> Tensor:
@@ -98,8 +100,9 @@ ESTIMATORS = ["bnaf", "nsf", "maf"]
 
 def train(task: Task, estimator: str, simulations: int, seed: int, **more: Any) -> Record:
     """Train an estimator with sbi's settings as they come, and judge it."""
-    from bnaf.integrations.sbi import posterior_flow  # first: it leaves torch's checks alone
     from sbi.inference import NPE
+
+    from bnaf.integrations.sbi import posterior_flow  # first: it leaves torch's checks alone
 
     torch.manual_seed(seed)
     theta = task.prior.sample((simulations + HIDDEN,))
@@ -118,14 +121,16 @@ def train(task: Task, estimator: str, simulations: int, seed: int, **more: Any) 
     return {
         "log_q": log_q.mean().item(),
         "standard_error": log_q.std().item() / math.sqrt(len(log_q)),
-        "c2st": tell_apart(torch.cat([hidden, data], 1)[:DRAWS], torch.cat([drawn, data[:DRAWS]], 1)),
+        "c2st": tell_apart(
+            torch.cat([hidden, data], 1)[:DRAWS], torch.cat([drawn, data[:DRAWS]], 1)
+        ),
         "seconds": seconds,
         "epochs": trainer.summary["epochs_trained"][-1],
     }
 
 
 def tell_apart(pairs: Tensor, drawn: Tensor) -> float:
-    """Return how often a network tells pairs from drawn ones, on parts that it did not train on."""
+    """Return how often a network tells pairs from drawn ones, on parts that it did not see."""
     from sklearn.model_selection import cross_val_score
     from sklearn.neural_network import MLPClassifier
     from sklearn.pipeline import make_pipeline

@@ -10,6 +10,7 @@ import torch
 
 pyro = pytest.importorskip("pyro", reason="Pyro is not installed: make test-integrations")
 
+from cases import randomise  # noqa: E402
 from pyro import distributions as dist  # noqa: E402
 from pyro.infer import SVI, Predictive, Trace_ELBO  # noqa: E402
 from pyro.infer.autoguide import AutoNormalizingFlow  # noqa: E402
@@ -22,7 +23,6 @@ from bnaf.integrations.pyro import (  # noqa: E402
     FlowLaw,
     FlowTransform,
 )
-from cases import randomise  # noqa: E402
 
 FLOWS = {
     "density": lambda context=0: BNAF(2, context, width=4, transforms=2),

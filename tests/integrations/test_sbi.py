@@ -9,12 +9,11 @@ from torch import nn
 
 pytest.importorskip("sbi", reason="sbi is not installed: make test-integrations")
 
-from bnaf.integrations.sbi import likelihood_flow, posterior_flow  # noqa: E402 (before sbi's own)
+from sbi.inference import NLE, NPE
+from sbi.utils import BoxUniform
 
-from sbi.inference import NLE, NPE  # noqa: E402
-from sbi.utils import BoxUniform  # noqa: E402
-
-from bnaf import SettingsError, ShapeError  # noqa: E402
+from bnaf import SettingsError, ShapeError
+from bnaf.integrations.sbi import likelihood_flow, posterior_flow
 
 pytestmark = pytest.mark.filterwarnings("ignore:Maximum number of epochs:UserWarning")
 SMALL = {"width": 4, "transforms": 2, "context_width": 8}

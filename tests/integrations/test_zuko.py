@@ -9,11 +9,10 @@ from cases import randomise
 
 pytest.importorskip("zuko", reason="zuko is not installed: make test-integrations")
 
-from bnaf.integrations.zuko import LazyFlow, ZukoFlow  # noqa: E402 (it imports zuko first)
+import zuko
 
-import zuko  # noqa: E402
-
-from bnaf import BNAF, TrainingSettings, fit  # noqa: E402
+from bnaf import BNAF, TrainingSettings, fit
+from bnaf.integrations.zuko import LazyFlow, ZukoFlow
 
 FEATURES, CONTEXT = 3, 2
 

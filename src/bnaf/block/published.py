@@ -99,9 +99,7 @@ def read_checkpoint(path: Path, *, averaged: bool = True) -> dict[str, Tensor]:
         raise StorageError(
             f"{path.name} holds no tensors by name; expected a checkpoint of the authors' scripts."
         )
-    weights = {
-        str(key): value for key, value in model.items() if not str(key).endswith(_MASKS)
-    }
+    weights = {str(key): value for key, value in model.items() if not str(key).endswith(_MASKS)}
     if averaged and model is not held:
         weights = _averages(weights, held.get("optimizer"), path)
     _check_size(weights, path)

@@ -34,6 +34,8 @@ def export(
     kept = load_model(model)
     export_file(kept, out, function, overwrite=force)
     names = ", ".join(kept.columns)
-    inputs = f"rows of {names}" if function == "log_prob" else f"noise of shape (n, {kept.features})"
+    inputs = (
+        f"rows of {names}" if function == "log_prob" else f"noise of shape (n, {kept.features})"
+    )
     given = f", then rows of {', '.join(kept.given_columns)}" if kept.given_columns else ""
     show_lines(f"takes: {inputs}{given}, in float64", f"program: {out}")

@@ -33,7 +33,12 @@ OPTIONS = {
     "overwrite": "--force",
 }
 """What the arguments that the library advises are called here, and what goes with them."""
-FLAGS = ("averaged", "header", "outside", "overwrite")  # options whose name says which value is meant
+FLAGS = (
+    "averaged",
+    "header",
+    "outside",
+    "overwrite",
+)  # options whose name says which value is meant
 
 
 def say(message: str) -> None:

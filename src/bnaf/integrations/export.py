@@ -174,4 +174,3 @@ class _Columns(nn.Module):
     def restore(self, z: Tensor, context: Tensor | None) -> Tensor:
         """Return rows in the units of the table."""
         return z @ self.inverse_matrix + self._centre(context)
-

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-from pyro.distributions import Normal, TransformedDistribution, constraints
+from pyro.distributions import Normal, constraints
 from pyro.distributions.conditional import ConditionalTransformModule
 from pyro.distributions.torch_distribution import TorchDistribution, TorchDistributionMixin
 from pyro.distributions.torch_transform import ComposeTransformModule, TransformModule

@@ -317,7 +317,9 @@ class _ConditionalLaw(nn.Module):
     def units(self, learning_rate: float) -> dict[str, float]:
         """Return units of all weights in which a rate is the one that each of them wants."""
         shares = {
-            id(weight): share for share, weights in self.flow.rates().values() for weight in weights
+            id(weight): share
+            for share, weights in self.flow.rates().values()
+            for weight in weights
         }
         units = dict.fromkeys((name for name, _ in self.named_parameters()), 1.0)
         for name, weight in self.flow.named_parameters():

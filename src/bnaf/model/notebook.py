@@ -14,7 +14,13 @@ from bnaf.model.model import Model
 
 DRAWS, BARS, MOST_COLUMNS = 1000, 24, 20
 WIDTH, HEIGHT = 120, 24  # of a picture, in pixels
-SHOWN = {"name": "column", "type": "type", "kind": "kind", "mean": "mean", "deviation": "deviation"}
+SHOWN = {
+    "name": "column",
+    "type": "type",
+    "kind": "kind",
+    "mean": "mean",
+    "deviation": "deviation",
+}
 
 
 def show_model(model: Model) -> str:
