@@ -159,7 +159,6 @@ def fit_frame(
     return model, WeighedFrame(frame, weights)
 
 
-<<<<<<< HEAD
 class SettingsByName(BaseEstimator):
     """Estimator whose dicts of settings are reached by name, as ``settings__width``."""
 
@@ -189,12 +188,8 @@ class SettingsByName(BaseEstimator):
         return self
 
 
-class RowEstimator(SettingsByName):
-    """What estimators of the density of rows have in common."""
-=======
-class ModelEstimator(BaseEstimator):
+class ModelEstimator(SettingsByName):
     """What estimators of all kinds have in common: in notebooks they show their model."""
->>>>>>> 837c208 (Export models as programs, show them in notebooks, and test integrations in their own environment)
 
     model_: Model
 

@@ -14,11 +14,7 @@ from torch import Tensor
 from bnaf._checks import between, whole
 from bnaf.errors import SettingsError, ShapeError
 from bnaf.estimators._fitting import (
-<<<<<<< HEAD
-    SettingsByName,
-=======
     ModelEstimator,
->>>>>>> 837c208 (Export models as programs, show them in notebooks, and test integrations in their own environment)
     column_names,
     draw_seed,
     fit_frame,
@@ -45,11 +41,7 @@ from bnaf.tables.frames import Frame
 REACH, NODES = 8.0, 401  # of the trapezoidal rule over the base, exact for what is smooth
 
 
-<<<<<<< HEAD
-class ConditionalFlowDensity(RegressorMixin, SettingsByName):
-=======
 class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
->>>>>>> 837c208 (Export models as programs, show them in notebooks, and test integrations in their own environment)
     r"""Density :math:`p(y \mid X)` of one or several columns given others, by a flow.
 
     It is a regressor that predicts a whole law: ``predict`` returns its mean, ``predict_std`` its

@@ -259,9 +259,7 @@ class AutoBNAF(AutoContinuous):
         law = _shifted(flow(), loc, scale)
         if not self.path_gradients:
             return FlowLaw(law)
-        weights = {name: weight.detach() for name, weight in flow.named_parameters()}
-        constant = torch.func.functional_call(flow, weights, ())
-        return PathLaw(law, _shifted(constant, loc.detach(), scale.detach()))
+        return PathLaw(law, _shifted(flow.constant(), loc.detach(), scale.detach()))
 
     @torch.no_grad()
     def quantiles(self, quantiles: Any, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
