@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 from cases import randomise
-from commands import process, run
+from commands import run
 
 import bnaf
 from bnaf import BNAF, Model, SettingsError
@@ -41,9 +41,10 @@ def inputs(model, rows):
 def export(kept, folder, *words):
     """Export a model in a process of its own: torch traces no code whose shapes are checked."""
     bnaf.save(kept, folder / "m.safetensors")
-    done = process("export", folder / "m.safetensors", *words)
-    assert done.returncode == 0, done.stderr.decode()
-    return done.stdout.decode()
+    command = [sys.executable, "-m", "bnaf.cli", "export", folder / "m.safetensors", *words]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def run_apart(folder, tensors):
@@ -54,7 +55,7 @@ def run_apart(folder, tensors):
     return torch.load(folder / "out.pt")
 
 
-@pytest.mark.parametrize("given", [0, 2])
+@pytest.mark.parametrize("given", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_log_densities_are_those_of_the_model_for_any_number_of_rows(given, tmp_path):
     kept = model(given)
     said = export(kept, tmp_path, tmp_path / "m.pt2")
@@ -64,6 +65,7 @@ def test_log_densities_are_those_of_the_model_for_any_number_of_rows(given, tmp_
         torch.testing.assert_close(found, kept.log_prob(*tensors))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("direction", ["density", "sampling"])
 def test_noise_becomes_the_rows_that_have_it(direction, tmp_path):
     kept = model(1, direction, transforms=1)
@@ -85,6 +87,7 @@ def test_other_formats_are_refused_before_anything_is_traced(tmp_path):
     assert "suffix must be one of '.pt2', '.onnx', got '.txt'" in result.stderr
 
 
+@pytest.mark.slow
 def test_onnx_computes_the_same_log_densities(tmp_path):
     pytest.importorskip("onnxscript", reason="onnxscript is not installed: make test-integrations")
     runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
