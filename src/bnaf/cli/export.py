@@ -38,4 +38,5 @@ def export(
         f"rows of {names}" if function == "log_prob" else f"noise of shape (n, {kept.features})"
     )
     given = f", then rows of {', '.join(kept.given_columns)}" if kept.given_columns else ""
-    show_lines(f"takes: {inputs}{given}, in float64", f"program: {out}")
+    precision = "float32" if out.suffix == ".onnx" else "float64"
+    show_lines(f"takes: {inputs}{given}, in {precision}", f"program: {out}")

@@ -1,7 +1,7 @@
 """Models as programs that run without this library: torch's .pt2, and ONNX.
 
-A program takes float64 rows in the units of the table, of any number, and computes as
-:class:`bnaf.Model` does. ``log_prob`` maps rows to log-densities, ``sample`` maps standard normal
+A program takes rows in the units of the table, of any number, and computes as
+:class:`bnaf.Model` does: in float64, but for ONNX, whose runtimes lack operators of that type. ``log_prob`` maps rows to log-densities, ``sample`` maps standard normal
 noise to rows; both take given columns after them, where the model has some.
 """
 
@@ -25,7 +25,9 @@ EXAMPLE_ROWS = 5  # that a program is traced with
 OPSET = 20
 
 
-def export_program(what: Flow | Model, function: str = "log_prob") -> ExportedProgram:
+def export_program(
+    what: Flow | Model, function: str = "log_prob", *, dtype: torch.dtype = torch.float64
+) -> ExportedProgram:
     """Return a function of a model as a program of torch's own.
 
     A density flow samples by loops that search for roots, one for each column and transform:
@@ -35,6 +37,7 @@ def export_program(what: Flow | Model, function: str = "log_prob") -> ExportedPr
     Args:
         what: A model of numbers, or a flow, taken as a model of columns in units of their own.
         function: "log_prob" or "sample".
+        dtype: Floating-point type of what it takes, computes and returns.
 
     Raises:
         SettingsError: If the model has columns of other kinds, or torch cannot trace its flow.
@@ -47,10 +50,10 @@ def export_program(what: Flow | Model, function: str = "log_prob") -> ExportedPr
     """
     one_of("function", function, FUNCTIONS)
     model = what if isinstance(what, Model) else Model(what)
-    module = _Program(model, function)
-    example = [torch.zeros(EXAMPLE_ROWS, model.flow.features, dtype=torch.float64)]
+    module = _Program(model, function).to(dtype)
+    example = [torch.zeros(EXAMPLE_ROWS, model.flow.features, dtype=dtype)]
     if model.given_columns:
-        example.append(torch.zeros(EXAMPLE_ROWS, len(model.given_columns), dtype=torch.float64))
+        example.append(torch.zeros(EXAMPLE_ROWS, len(model.given_columns), dtype=dtype))
     batch = {0: Dim("batch")}
     try:
         with kept_validation(), torch.no_grad():
@@ -88,7 +91,8 @@ def export_file(
             "ONNX has log_prob alone: the search for roots is not among its operators. Write "
             "sample as .pt2."
         )
-    program = export_program(what, function)
+    dtype = torch.float32 if kind == ".onnx" else torch.float64
+    program = export_program(what, function, dtype=dtype)
     try:
         with atomic_file(path, overwrite=overwrite) as file:
             if kind == ".pt2":

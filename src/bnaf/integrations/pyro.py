@@ -17,7 +17,7 @@ from pyro.infer.autoguide import AutoContinuous
 from pyro.infer.autoguide.initialization import init_to_median
 from pyro.nn.module import PyroParam
 from torch import Tensor
-from torch.distributions import biject_to
+from torch.distributions import Distribution, biject_to
 
 from bnaf._checks import between
 from bnaf.flows.bnaf import BNAF
@@ -113,7 +113,8 @@ class FlowTransform(TransformModule):
 
     def _transform(self) -> RowTransform:
         """Return the transform of the flow as its weights are now."""
-        return self.flow(self.context).transform
+        transform: RowTransform = self.flow(self.context).transform
+        return transform
 
     def _keep(self, passed: _Pass) -> None:
         self._last = passed if self._cache_size else None
@@ -173,7 +174,7 @@ class PathLaw(TorchDistribution):
     support = constraints.real_vector
     has_rsample = True
 
-    def __init__(self, law: FlowDistribution, constant: FlowDistribution) -> None:
+    def __init__(self, law: Distribution, constant: Distribution) -> None:
         super().__init__(law.batch_shape, law.event_shape, validate_args=False)
         self.law, self.constant = law, constant
 
@@ -227,7 +228,7 @@ class AutoBNAF(AutoContinuous):
         path_gradients: bool = True,
     ) -> None:
         super().__init__(model, init_loc_fn=init_loc_fn)
-        self._settings = {
+        self._settings: dict[str, Any] = {
             "transforms": transforms,
             "hidden_layers": hidden_layers,
             "width": width,
@@ -285,7 +286,7 @@ class AutoBNAF(AutoContinuous):
         return {name: values[0] for name, values in medians.items()}
 
 
-def _shifted(law: FlowDistribution, loc: Tensor, scale: Tensor) -> FlowDistribution:
+def _shifted(law: Any, loc: Tensor, scale: Tensor) -> FlowDistribution:
     """Return the law of loc + scale x."""
     standardise = ScaleTransform(-scale.log(), -loc / scale)
     return FlowDistribution(ComposeTransform([standardise, law.transform]), law.base)

@@ -7,6 +7,7 @@ module leaves them as they were.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor
 from torch.distributions import Transform
@@ -91,7 +92,7 @@ class _Wrapped(RowTransform):
         self, transform: Transform, features: int, like: Tensor, context_batch: Sequence[int]
     ) -> None:
         super().__init__(features, like, context_batch)
-        self.wrapped = transform
+        self.wrapped: Any = transform  # zuko gives torch's transforms a call_and_ladj
 
     def _map(self, x: Points, *, ladj: bool) -> Passage:
         return Passage(*self.wrapped.call_and_ladj(x))
