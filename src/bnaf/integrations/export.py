@@ -1,8 +1,9 @@
 """Models as programs that run without this library: torch's .pt2, and ONNX.
 
 A program takes rows in the units of the table, of any number, and computes as
-:class:`bnaf.Model` does: in float64, but for ONNX, whose runtimes lack operators of that type. ``log_prob`` maps rows to log-densities, ``sample`` maps standard normal
-noise to rows; both take given columns after them, where the model has some.
+:class:`bnaf.Model` does: in float64, but for ONNX, whose runtimes lack operators of that type.
+``log_prob`` maps rows to log-densities, ``sample`` maps standard normal noise to rows; both take
+given columns after them, where the model has some.
 """
 
 from pathlib import Path
