@@ -6,6 +6,7 @@ A program takes rows in the units of the table, of any number, and computes as
 given columns after them, where the model has some.
 """
 
+import copy
 from pathlib import Path
 
 import torch
@@ -128,7 +129,8 @@ class _Program(nn.Module):
                 "Models of columns of several kinds have no program: their codes are made by this "
                 "library. Export one that was fitted to numbers alone."
             )
-        self.flow, self.function = model._precise(), function
+        self.flow = copy.deepcopy(model.flow).to("cpu", torch.float64).eval().requires_grad_(False)
+        self.function = function
         self.columns = _Columns(model.standardisation)
         self.given = _Columns(model.given_standardisation)
 
