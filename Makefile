@@ -3,8 +3,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 RIVALS := .venv-rivals
 MIXED := .venv-mixed
+INTEGRATIONS := .venv-integrations
 
-.PHONY: install demo test test-conditions test-sanitize test-slow test-browser lint bench bench-rivals bench-quality bench-conditional bench-mixed docs session notebooks clean test-fuzz
+.PHONY: install demo test test-conditions test-sanitize test-slow test-browser test-integrations lint bench bench-rivals bench-quality bench-conditional bench-mixed docs session notebooks clean test-fuzz
 
 install: $(VENV)/installed $(VENV)/kernels
 
@@ -37,6 +38,16 @@ test-slow: install
 
 test-browser: $(VENV)/browser
 	$(BIN)/python -m pytest -rs -m browser tests/report/test_browser.py
+
+# with Pyro, sbi, zuko and ONNX, in an environment of their own
+test-integrations: $(INTEGRATIONS)/installed
+	OMP_NUM_THREADS=1 $(INTEGRATIONS)/bin/python -m pytest -rs tests/integrations src/bnaf/integrations
+
+$(INTEGRATIONS)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(INTEGRATIONS)
+	$(INTEGRATIONS)/bin/python -m pip install --quiet --disable-pip-version-check "torch==2.13.0"
+	$(INTEGRATIONS)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[integrations]" "torch==2.13.0"
+	touch $@
 
 # the driver alone: the browser is Debian's chromium
 $(VENV)/browser: $(VENV)/installed
@@ -116,4 +127,4 @@ notebooks: install
 	$(BIN)/python docs/notebooks.py --out docs/notebooks docs/tables.md docs/models.md docs/simulators.md
 
 clean:
-	rm -rf $(VENV) $(RIVALS) $(MIXED) docs/_build docs/notebooks demo
+	rm -rf $(VENV) $(RIVALS) $(MIXED) $(INTEGRATIONS) docs/_build docs/notebooks demo

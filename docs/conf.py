@@ -20,7 +20,7 @@ exclude_patterns = ["_build", "notebooks"]
 nitpicky = True
 # names of other libraries: builds have no network, hence no inventories to find them in
 nitpick_ignore_regex = [
-    ("py:.*", r"(torch|numpy|matplotlib|sklearn|jaxtyping)\..*"),
+    ("py:.*", r"(torch|numpy|matplotlib|sklearn|jaxtyping|pyro|sbi|zuko)\..*"),
     ("py:.*", r"(abc|collections|datetime|pathlib|typing)\..*"),
     ("py:.*", "Tensor|ndarray|Ellipsis"),  # as annotations spell them
 ]
@@ -28,6 +28,7 @@ nitpick_ignore_regex = [
 myst_enable_extensions = ["amsmath", "dollarmath"]
 myst_heading_anchors = 3
 
+autodoc_mock_imports = ["pyro", "sbi", "zuko"]  # which builds do without
 autodoc_default_options = {"members": True, "show-inheritance": True}
 autodoc_member_order = "bysource"
 napoleon_google_docstring = True

@@ -128,3 +128,14 @@ def test_modes_that_look_at_every_operator_are_noticed():
     assert not _torch.dispatched()
     with FakeTensorMode():
         assert _torch.dispatched()
+
+
+def test_loops_in_graphs_end_by_their_values():
+    from bnaf._torch import loop_in_graph
+
+    start = (torch.zeros((), dtype=torch.int64), torch.ones(3))
+    count, doubled = loop_in_graph(
+        lambda count, x: x.max() < 10, lambda count, x: (count + 1, 2 * x), start
+    )
+    assert count == 4
+    assert doubled.tolist() == [16.0] * 3

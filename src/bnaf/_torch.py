@@ -64,6 +64,24 @@ def obeys_on_device(optimiser: torch.optim.Optimizer) -> bool:
     return bool(getattr(optimiser, "_step_supports_amp_scaling", False))
 
 
+def loop_in_graph(
+    condition: Callable[..., Tensor],
+    body: Callable[..., tuple[Tensor, ...]],
+    start: tuple[Tensor, ...],
+) -> tuple[Tensor, ...]:
+    """Return what is carried through a loop whose end depends on values, as one node of a graph.
+
+    Args:
+        condition: Whether to go on, from what is carried.
+        body: From what is carried to the same one step later, no tensor of it an input.
+        start: What is carried first.
+    """
+    from torch._higher_order_ops import while_loop
+
+    found: tuple[Tensor, ...] = while_loop(condition, body, start)
+    return found
+
+
 @contextmanager
 def kept_validation() -> Iterator[None]:
     """Leave torch's default for checking arguments of laws as it was: torch.compile changes it."""

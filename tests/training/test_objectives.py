@@ -1,5 +1,6 @@
 """Objectives of other modules than flows, with draws and settings of their own, and optimisers."""
 
+import copy
 import os
 import signal
 from functools import partial
@@ -9,8 +10,8 @@ import torch
 from fits import banana, same_start, small_flow, weights_of
 from torch import nn
 
-from bnaf import BnafError, SettingsError, TrainingSettings, fit
-from bnaf.training import ArrayRows, Batch, MaximumLikelihood, Objective
+from bnaf import BNAF, BnafError, SettingsError, TrainingSettings, fit
+from bnaf.training import ArrayRows, Batch, MaximumLikelihood, Objective, ReverseKL
 
 QUICK = TrainingSettings(steps=12)
 
@@ -173,3 +174,34 @@ def test_another_optimiser_is_another_run(tmp_path):
     fit(flow, banana(50), settings=QUICK, **kept)
     with pytest.raises(BnafError, match="optimiser is None there and 'SGD' here"):
         fit(flow, banana(50), settings=QUICK, optimiser=OPTIMISERS["sgd"], **kept)
+
+
+@pytest.mark.parametrize("direction", ["density", "sampling"])
+def test_path_gradients_vanish_where_the_flow_is_right(direction):
+    flow = BNAF(2, transforms=2, width=3, direction=direction).double()
+    truth = copy.deepcopy(flow).requires_grad_(False)()
+    rows = torch.randn(8, 2, dtype=torch.float64)
+    norms = []
+    for path in (False, True):
+        objective = ReverseKL(flow, lambda x: -truth.log_prob(x), path_gradients=path)
+        flow.zero_grad()
+        losses = objective.losses(Batch(rows))
+        torch.testing.assert_close(losses, torch.zeros_like(losses), atol=1e-9, rtol=0)
+        losses.mean().backward()
+        norms.append(sum(weight.grad.norm() for weight in flow.parameters()))
+    assert norms[1] < 1e-6 < norms[0]
+
+
+def test_path_gradients_are_those_of_the_mean():
+    """Over all of the base, which a fine grid stands for."""
+    flow = BNAF(1, transforms=1, width=2, direction="sampling").double()
+    rows = torch.linspace(-6, 6, 4001, dtype=torch.float64).unsqueeze(1)
+    weights = (-0.5 * rows.square()).exp()[:, 0]
+    found = []
+    for path in (False, True):
+        objective = ReverseKL(flow, lambda x: x.square().sum(-1), path_gradients=path)
+        losses = objective.losses(Batch(rows))
+        loss = (weights * losses).sum() / weights.sum()
+        found.append(torch.autograd.grad(loss, list(flow.parameters()), allow_unused=True))
+    for whole, path in zip(*found, strict=True):
+        torch.testing.assert_close(whole, path, atol=1e-4, rtol=1e-4)

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from bnaf._torch import traced
 from bnaf.block import intervals, inverse, kernels, normalisation, propagation
 from bnaf.block.tensors import Packing
 from bnaf.block.weights import Networks
@@ -99,6 +100,10 @@ def invert(
         x, inside, ended = kernels.invert(networks, y)
         check_ended(ended)
         return x, propagate(networks, x)[1] if ladj else x.new_zeros(len(x)), inside
+    if traced():  # the number of rows is out of reach
+        columns, inside = inverse.solve(networks, y.t())
+        x = columns.t()
+        return x, _propagate_plainly(networks, x)[1] if ladj else y.new_zeros(len(y)), inside
     size = max(1, plain_elements // networks.numbers.weights.biases.shape[1])
     found: list[tuple[Tensor, Tensor, Tensor]] = []
     for start in range(0, max(1, len(y)), size):

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from bnaf._torch import traced
 from bnaf.block.activations import Activation
 from bnaf.block.tensors import diagonal_blocks, reorder
 from bnaf.block.weights import Modulation, Networks, NetworkWeights, Residual
@@ -145,8 +146,12 @@ class Sweep:
                 row_scales.append(row_scale[rows])
                 total = total * row_scales[-1]
             known.append(total + self.biases[layer][rows])
+        blocks = [blocks[feature] for blocks in self.blocks]
+        if traced():  # a loop in a graph takes no two views of one tensor
+            for parts in (blocks, row_scales, column_scales):
+                parts[:] = [part.clone() for part in parts]
         return FeatureNetwork(
-            blocks=tuple(blocks[feature] for blocks in self.blocks),
+            blocks=tuple(blocks),
             known=tuple(known),
             row_scales=tuple(row_scales) or None,
             column_scales=tuple(column_scales) or None,

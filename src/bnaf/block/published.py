@@ -1,16 +1,19 @@
-"""State dicts of the authors' code."""
+"""State dicts and checkpoints of the authors' code."""
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bnaf.errors import StorageError
+from bnaf.errors import Argument, StorageError
 
 _LAYER_KEY = re.compile(r"(\d+)\.(\d+)\.(_weight|_diag_weight|bias|mask_d|mask_o)")
 _GATE_KEY = re.compile(r"(\d+)\.gate")
+_MASKS = (".mask_d", ".mask_o")  # which follow from the sizes
 
 
 class PublishedLayer(NamedTuple):
@@ -68,6 +71,68 @@ def read_published(state_dict: Mapping[str, Tensor], residual: str | None) -> Pu
             f"Expected flows of the same widths, got {[widths, *others]}; they are of one network."
         )
     return PublishedFlow(features, widths, flows, _read_gates(state_dict, residual, len(flows)))
+
+
+def read_checkpoint(path: Path, *, averaged: bool = True) -> dict[str, Tensor]:
+    """Return the state dict in a checkpoint of the authors' scripts; nothing in it is run.
+
+    Their optimiser averages the weights as it goes, and the numbers that they report are those of
+    the averages.
+
+    Args:
+        path: The file: a dict of "model", "optimizer" and "epoch", or a state dict alone.
+        averaged: Whether to return the averages, rather than the weights of the last step.
+
+    Raises:
+        StorageError: If the file is no such checkpoint, or has no averages.
+    """
+    try:
+        held = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a file that is none may end in any
+        said = str(error).partition("\n")[0].partition(". ")[0]
+        raise StorageError(
+            f"{path.name} is no checkpoint of tensors alone ({said}); expected what the authors' "
+            "scripts save."
+        ) from None
+    model = held.get("model", held) if isinstance(held, dict) else None
+    if not isinstance(model, dict) or not all(isinstance(part, Tensor) for part in model.values()):
+        raise StorageError(
+            f"{path.name} holds no tensors by name; expected a checkpoint of the authors' scripts."
+        )
+    weights = {str(key): value for key, value in model.items() if not str(key).endswith(_MASKS)}
+    if averaged and model is not held:
+        weights = _averages(weights, held.get("optimizer"), path)
+    _check_size(weights, path)
+    return weights
+
+
+def _averages(weights: dict[str, Tensor], optimizer: Any, path: Path) -> dict[str, Tensor]:
+    """Return the averages that an optimiser keeps of weights, which it knows by number alone."""
+    try:
+        numbers = [number for group in optimizer["param_groups"] for number in group["params"]]
+        found = [optimizer["state"][number]["exp_avg_param"] for number in numbers]
+        averages = dict(zip(weights, found, strict=True))
+        alike = all(averages[name].shape == weight.shape for name, weight in weights.items())
+    except (KeyError, TypeError, ValueError, AttributeError):
+        alike = False
+    if not alike:
+        raise StorageError(
+            f"{path.name} has no averages of its weights; take those of the last step with ",
+            Argument("averaged", False),
+            ".",
+        )
+    return averages
+
+
+def _check_size(weights: Mapping[str, Tensor], path: Path) -> None:
+    """Check that tensors are no larger than the file: a few bytes may claim to be many."""
+    claimed = sum(part.numel() * part.element_size() for part in weights.values())
+    there = path.stat().st_size
+    if claimed > there:
+        raise StorageError(
+            f"The tensors of {path.name} claim {claimed:,} bytes, and the file has {there:,}; it "
+            "is not whole, or was made to mislead."
+        )
 
 
 def _read_gates(

@@ -116,7 +116,9 @@ def with_diagonal_blocks(
     """Return block matrices with other blocks on their diagonals."""
     stack, features, out_block, in_block = blocks.shape
     spread = weight.reshape(stack, features, out_block, features, in_block)
-    return spread.diagonal_scatter(blocks.permute(0, 2, 3, 1), 0, 1, 3).view(weight.shape)
+    on = torch.eye(features, dtype=torch.bool, device=weight.device).view(features, 1, features, 1)
+    # diagonal_scatter is in place where ONNX takes it apart
+    return torch.where(on, blocks.unsqueeze(3), spread).view(weight.shape)
 
 
 def log_row_norm(

@@ -27,7 +27,10 @@ class Commands(LazyGroup):
     """Commands that end with a line and an exit code, not with a traceback."""
 
     package = "bnaf.cli"
-    names = ("fit", "score", "sample", "report", "plot", "info", "compare", "data", "reproduce")
+    names = (
+        *("fit", "score", "sample", "report", "plot", "info", "compare", "export", "import"),
+        *("data", "reproduce"),
+    )
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Take ``--debug`` wherever it stands, and ``--dequantise`` without names."""

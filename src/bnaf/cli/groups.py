@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from keyword import iskeyword
 from typing import Any, ClassVar
 
 import typer
@@ -12,7 +13,8 @@ from typer.main import get_command
 class CommandsOnFirstUse(Mapping[str, Any]):
     """Commands by their names, made of the modules of these names.
 
-    A module holds beside its ``EXAMPLES`` a function of its own name, or a Typer group.
+    A module holds beside its ``EXAMPLES`` a function of its own name, or a Typer group. A word
+    that is one of Python's own has an underscore behind it there.
 
     Args:
         package: Where the modules are.
@@ -31,8 +33,9 @@ class CommandsOnFirstUse(Mapping[str, Any]):
         return self._made[name]
 
     def _make(self, name: str) -> Any:
-        module = import_module(f"{self.package}.{name}")
-        found = getattr(module, name)
+        in_python = f"{name}_" if iskeyword(name) else name
+        module = import_module(f"{self.package}.{in_python}")
+        found = getattr(module, in_python)
         if not isinstance(found, typer.Typer):
             alone = typer.Typer(add_completion=False)
             alone.command(name, epilog=module.EXAMPLES)(found)

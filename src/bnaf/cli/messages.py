@@ -16,6 +16,7 @@ from bnaf.errors import Argument, BnafError, FewDrawsWarning, RedrawWarning, Tab
 FAILED, USAGE, FAULT, INTERRUPTED = 1, 2, 70, 130
 
 OPTIONS = {
+    "averaged": "--raw",
     "columns": "--columns",
     "decimal": "--decimal",
     "delimiter": "--delimiter",
@@ -32,7 +33,12 @@ OPTIONS = {
     "overwrite": "--force",
 }
 """What the arguments that the library advises are called here, and what goes with them."""
-FLAGS = ("header", "outside", "overwrite")  # options whose name says which value is meant
+FLAGS = (
+    "averaged",
+    "header",
+    "outside",
+    "overwrite",
+)  # options whose name says which value is meant
 
 
 def say(message: str) -> None:

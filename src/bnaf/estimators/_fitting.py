@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from jaxtyping import Float64
 from sklearn.base import BaseEstimator
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags, check_random_state, estimator_html_repr
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
@@ -17,6 +17,7 @@ from bnaf.errors import SettingsError
 from bnaf.estimators._frames import WeighedFrame, array_kinds, mixed_frame, named_frame
 from bnaf.flows.flow import Flow
 from bnaf.model.model import Model
+from bnaf.model.notebook import show_model
 from bnaf.tables.frames import Frame
 from bnaf.tables.table import Table
 from bnaf.tables.ties import constant_columns, tied_columns, warn_of_columns
@@ -187,10 +188,18 @@ class SettingsByName(BaseEstimator):
         return self
 
 
-class RowEstimator(SettingsByName):
-    """What estimators of the density of rows have in common."""
+class ModelEstimator(SettingsByName):
+    """What estimators of all kinds have in common: in notebooks they show their model."""
 
     model_: Model
+
+    def _html_repr(self) -> str:
+        shown: str = estimator_html_repr(self)
+        return shown + show_model(self.model_) if hasattr(self, "model_") else shown
+
+
+class RowEstimator(ModelEstimator):
+    """What estimators of the density of rows have in common."""
 
     def __sklearn_tags__(self) -> Tags:
         return mixed_tags(super().__sklearn_tags__())

@@ -14,7 +14,7 @@ from torch import Tensor
 from bnaf._checks import between, whole
 from bnaf.errors import SettingsError, ShapeError
 from bnaf.estimators._fitting import (
-    SettingsByName,
+    ModelEstimator,
     column_names,
     draw_seed,
     fit_frame,
@@ -41,7 +41,7 @@ from bnaf.tables.frames import Frame
 REACH, NODES = 8.0, 401  # of the trapezoidal rule over the base, exact for what is smooth
 
 
-class ConditionalFlowDensity(RegressorMixin, SettingsByName):
+class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
     r"""Density :math:`p(y \mid X)` of one or several columns given others, by a flow.
 
     It is a regressor that predicts a whole law: ``predict`` returns its mean, ``predict_std`` its

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, ClassVar, NamedTuple
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Generator, Tensor, nn
 from torch.distributions import Distribution
@@ -195,6 +196,18 @@ class Flow(nn.Module, ABC):
         context = None if context is None else in_precision(context, like)
         self._check_context(context, like)
         return self.make_law(context)
+
+    def constant(self, context: Tensor | None = None) -> Distribution:
+        """Return the same law as a call, made of weights without gradients.
+
+        The gradient of its log-density goes through rows and contexts alone.
+
+        Args:
+            context: As of a call.
+        """
+        weights = {name: weight.detach() for name, weight in self.named_parameters()}
+        law: Distribution = torch.func.functional_call(self, weights, (context,))
+        return law
 
     def _check_context(self, context: Tensor | None, like: Tensor) -> None:
         if self.context_features == 0 and context is not None:

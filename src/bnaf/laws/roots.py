@@ -1,11 +1,12 @@
 """Roots of increasing functions, many at a time."""
 
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from bnaf._torch import loop_in_graph, traced
 from bnaf.errors import InversionError
 
 MAX_ITERATIONS = 200
@@ -23,6 +24,24 @@ class Increasing(Protocol):
         """Return the function of some of the rows."""
 
 
+class _Search(NamedTuple):
+    """How far the search for roots has come, row by row."""
+
+    x: Targets
+    low: Targets
+    high: Targets
+    reach: Targets
+    """Length of the next step to where the bracket is open."""
+    previous: Targets
+    """Error of the last point."""
+
+    @classmethod
+    def start(cls, target: Targets) -> "_Search":
+        """Return a search that begins at the target, with nothing known."""
+        infinite = torch.full_like(target, torch.inf)
+        return cls(target.clone(), -infinite, infinite, torch.ones_like(target), infinite.clone())
+
+
 def solve_increasing(function: Increasing, target: Targets) -> Targets:
     """Return the root of an increasing function of one unknown per row: Newton within a bracket.
 
@@ -30,52 +49,74 @@ def solve_increasing(function: Increasing, target: Targets) -> Targets:
     that leaves it, or that has not halved the error, gives way to bisection or, where the bracket
     is open, to a step twice as long as the last.
     """
-    tolerance = 1e-6 if target.dtype == torch.float32 else 1e-13
+    if traced():
+        return _solve_in_graph(function, target)
     solution = torch.empty_like(target)
     rows = torch.arange(target.shape[1], device=target.device)
-    x = target.clone()
-    low, high = torch.full_like(x, -torch.inf), torch.full_like(x, torch.inf)
-    reach = torch.ones_like(x)
-    previous = torch.full_like(x, torch.inf)
+    search = _Search.start(target)
     for _ in range(MAX_ITERATIONS if target.numel() else 0):
-        value, slope = function.value_and_slope(x)
-        error = value - target
-        low = torch.where(error < 0, x, low)
-        high = torch.where(error > 0, x, high)
-        newton = x - error / slope
-        slow = error.abs() > 0.5 * previous
-        previous = error.abs()
-        step = torch.where(error < 0, reach, -reach)
-        open_end = torch.where(error < 0, high, low).isinf()
-        beyond = (newton - x).abs() > reach
-        proposal = torch.where(open_end & (beyond | ~newton.isfinite()), x + step, newton)
-        outside = ~((proposal > low) & (proposal < high)) | (slow & ~open_end)
-        middle = low + (high - low) / 2
-        proposal = torch.where(outside & ~open_end, middle, proposal)
-        reach = torch.where(open_end, 2 * reach, reach)
-        spacing = torch.finfo(x.dtype).eps * x.abs().clamp(min=torch.finfo(x.dtype).tiny)
-        done = (error.abs() <= tolerance * target.abs().clamp(min=1)) | (high - low <= 2 * spacing)
-        done |= (proposal - x).abs() <= spacing
+        search, settled, done = _advance(function, target, search)
         if done.any():
             finished = done.squeeze(0)
-            near = (newton - x).abs() <= 1e-3 * x.abs().clamp(min=1)  # in flat places it is not
-            settled = torch.where(near, newton.clamp(low, high), x)
             solution[:, rows[finished]] = settled[:, finished]
             if finished.all():
                 return solution
             left = ~finished
-            rows, function = rows[left], function.keep(left)
-            x, target, low, high, reach, previous = (
-                part[:, left] for part in (proposal, target, low, high, reach, previous)
-            )
-        else:
-            x = proposal
+            rows, function, target = rows[left], function.keep(left), target[:, left]
+            search = _Search(*(part[:, left] for part in search))
     if not target.numel():
         return solution
     ended = torch.ones(solution.shape[1], dtype=torch.bool)
     ended[rows.cpu()] = False
     check_ended(ended)
     return solution
+
+
+def _advance(
+    function: Increasing, target: Targets, search: _Search
+) -> tuple[_Search, Targets, Bool[Tensor, "1 rows"]]:
+    """Return the search one step further, the roots as far as known, and which rows are done."""
+    x, low, high, reach, previous = search
+    tolerance = 1e-6 if target.dtype == torch.float32 else 1e-13
+    value, slope = function.value_and_slope(x)
+    error = value - target
+    low = torch.where(error < 0, x, low)
+    high = torch.where(error > 0, x, high)
+    newton = x - error / slope
+    slow = error.abs() > 0.5 * previous
+    step = torch.where(error < 0, reach, -reach)
+    open_end = torch.where(error < 0, high, low).isinf()
+    beyond = (newton - x).abs() > reach
+    proposal = torch.where(open_end & (beyond | ~newton.isfinite()), x + step, newton)
+    outside = ~((proposal > low) & (proposal < high)) | (slow & ~open_end)
+    middle = low + (high - low) / 2
+    proposal = torch.where(outside & ~open_end, middle, proposal)
+    reach = torch.where(open_end, 2 * reach, reach)
+    spacing = torch.finfo(x.dtype).eps * x.abs().clamp(min=torch.finfo(x.dtype).tiny)
+    done = (error.abs() <= tolerance * target.abs().clamp(min=1)) | (high - low <= 2 * spacing)
+    done = done | ((proposal - x).abs() <= spacing)
+    near = (newton - x).abs() <= 1e-3 * x.abs().clamp(min=1)  # in flat places it is not
+    settled = torch.where(near, newton.clamp(low, high), x)
+    return _Search(proposal, low, high, reach, error.abs()), settled, done
+
+
+def _solve_in_graph(function: Increasing, target: Targets) -> Targets:
+    """Return the same roots by one loop of a graph; rows that did not end are not a number."""
+
+    def goes_on(count: Tensor, done: Tensor, solution: Tensor, *search: Tensor) -> Tensor:
+        return (count < MAX_ITERATIONS) & ~done.all()
+
+    def advance(
+        count: Tensor, done: Tensor, solution: Tensor, *search: Tensor
+    ) -> tuple[Tensor, ...]:
+        onward, settled, ended = _advance(function, target, _Search(*search))
+        solution = torch.where(ended & ~done, settled, solution)
+        return count + 1, done | ended, solution, *onward
+
+    count = torch.zeros((), dtype=torch.int64, device=target.device)
+    done = torch.zeros_like(target, dtype=torch.bool)
+    start = (count, done, torch.full_like(target, torch.nan), *_Search.start(target))
+    return loop_in_graph(goes_on, advance, start)[2]
 
 
 def check_ended(ended: Bool[Tensor, " rows"]) -> None:

@@ -444,6 +444,11 @@ class Model:
     def _exact(self) -> ExactFlow:
         return ExactFlow(self.flow, self.encoding)
 
+    def _repr_html_(self) -> str:
+        from bnaf.model.notebook import show_model  # which knows models
+
+        return show_model(self)
+
     def __repr__(self) -> str:
         given = f", given_columns={self.given_columns}" if self.given_columns else ""
         return f"Model({type(self.flow).__name__}, columns={self.columns}{given})"

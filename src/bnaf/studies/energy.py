@@ -20,7 +20,7 @@ class EnergyStudy(Study):
     truth_title = "Target"
     remark_title = "mass of each mode (true mass)"
 
-    def objective(self, name: str, flow: Flow, **settings: int) -> Objective:
+    def objective(self, name: str, flow: Flow, **settings: Any) -> Objective:
         return ReverseKL(flow, energy_named(name), **settings)
 
     def draw(self, name: str, rows: int, generator: Generator) -> Tensor:

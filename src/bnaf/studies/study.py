@@ -36,7 +36,7 @@ class Study(ABC):
     """What tables call that which is measured beside the loss."""
 
     @abstractmethod
-    def objective(self, name: str, flow: Flow, **settings: int) -> Objective:
+    def objective(self, name: str, flow: Flow, **settings: Any) -> Objective:
         """Return what is minimised."""
 
     @abstractmethod

@@ -22,7 +22,7 @@ class ToyStudy(Study):
     truth_title = "Data"
     remark_title = "missing mass"
 
-    def objective(self, name: str, flow: Flow, **settings: int) -> Objective:
+    def objective(self, name: str, flow: Flow, **settings: Any) -> Objective:
         return MaximumLikelihood(flow, **settings)
 
     def draw(self, name: str, rows: int, generator: Generator) -> Tensor:

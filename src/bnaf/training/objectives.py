@@ -145,11 +145,17 @@ class ReverseKL(FlowObjective):
     ``anneal`` the energy starts flat, at a tenth of itself, and grows to all of itself over that
     many steps; losses that are evaluated, not trained on, always have all of it.
 
+    Of the gradient of :math:`\log q(x)` in the weights, the part that does not go through x has a
+    mean of zero. With ``path_gradients`` it is left out: what is left vanishes where the flow is
+    right, in every draw, and flows of many weights come closer in as many steps. Each step then
+    takes a pass through the other way of the flow, too.
+
     Args:
         flow: What is trained.
         energy: The function U, from rows to one number each; a module's parameters are trained
             too, unless they are frozen.
         anneal: Steps over which the energy grows; 0 for none.
+        path_gradients: Whether log-densities of draws take the weights as constants.
 
     Raises:
         SettingsError: If ``anneal`` is not a whole number of at least 0.
@@ -157,18 +163,26 @@ class ReverseKL(FlowObjective):
 
     steps: Tensor
 
-    def __init__(self, flow: Flow, energy: Callable[[Tensor], Tensor], *, anneal: int = 0) -> None:
+    def __init__(
+        self,
+        flow: Flow,
+        energy: Callable[[Tensor], Tensor],
+        *,
+        anneal: int = 0,
+        path_gradients: bool = False,
+    ) -> None:
         super().__init__(flow)
         check_normal_base(flow, "ReverseKL")
-        self.energy = energy
+        self.energy, self.path_gradients = energy, path_gradients
         self.anneal = whole("anneal", anneal, least=0)
         if self.anneal:  # kept with the weights, so that a run that goes on knows where it stood
             self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Steps over which the energy grows."""
-        return {"anneal": self.anneal}
+        """Steps over which the energy grows, and which gradients are not whole."""
+        paths = {"path_gradients": True} if self.path_gradients else {}
+        return {"anneal": self.anneal, **paths}
 
     def make_rows(self, batch: int, seed: int) -> BatchSource:
         """Return draws of the base."""
@@ -176,7 +190,12 @@ class ReverseKL(FlowObjective):
 
     def losses(self, batch: Batch) -> Float[Tensor, " rows"]:
         law = self.flow(batch.context)
-        x, log_det = law.transform.inv.call_and_ladj(batch.rows)
+        if self.path_gradients and self.training:
+            x = law.transform.inv(batch.rows)
+            log_prob = self.flow.constant(batch.context).log_prob(x)
+        else:
+            x, log_det = law.transform.inv.call_and_ladj(batch.rows)
+            log_prob = law.base.log_prob(batch.rows) - log_det
         energies = self.energy(x)
         if energies.shape != x.shape[:-1]:
             raise ShapeError(
@@ -185,7 +204,7 @@ class ReverseKL(FlowObjective):
             )
         if self.training and self.anneal:
             energies = energies * self._share()
-        losses: Tensor = law.base.log_prob(batch.rows) - log_det + energies
+        losses: Tensor = log_prob + energies
         return losses
 
     def _share(self) -> Float[Tensor, ""]:
