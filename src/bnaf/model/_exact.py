@@ -9,11 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bnaf.errors import Argument, SettingsError, ShapeError, TableWarning
+from bnaf._random import mix_seed
+from bnaf.errors import Argument, SettingsError, ShapeError, TableError, TableWarning
 from bnaf.flows.flow import Flow
 from bnaf.model._chunks import CHUNK_ROWS, chunk_rows, measure_rows
 from bnaf.model.encoding import Encoding
 from bnaf.model.kinds import KindEncoding
+
+MOST_ROUNDS = 100  # of draws, in search of rows without empty cells
 
 
 class ExactFlow:
@@ -127,3 +130,27 @@ class ExactFlow:
         if values.device.type == "mps":
             values = values.cpu()
         return values.to(self.device, torch.float64)
+
+
+def draw_complete(draw: Callable[[int | None], Tensor], count: int, seed: int | None) -> Tensor:
+    """Return so many rows without empty cells, drawing until there are enough.
+
+    Args:
+        draw: From a seed to as many rows, some of which may have empty cells.
+        count: How many rows.
+        seed: Seed of the first draw, from which those of the others follow.
+
+    Raises:
+        TableError: If hardly any row is complete.
+    """
+    found: list[Tensor] = []
+    for more in range(MOST_ROUNDS):
+        rows = draw(seed if seed is None or not more else mix_seed(seed, more))
+        rows = rows.reshape(-1, rows.shape[-1])
+        found.append(rows[~rows.isnan().any(-1)])
+        if sum(map(len, found)) >= count:
+            return torch.cat(found)[:count]
+    raise TableError(
+        f"Of {MOST_ROUNDS * count:,} rows drawn {sum(map(len, found)):,} are complete, expected "
+        f"{count:,}; draw rows with empty cells, or model fewer columns."
+    )

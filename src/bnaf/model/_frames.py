@@ -1,6 +1,7 @@
 """What a fit takes from a frame: rows of every kind, encoded, or plain numbers as a table."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,56 +29,91 @@ DEFAULT, KINDRED = "bnaf", ("bnaf", "mixed")  # flows that rows of every kind ar
 SMALL_SHARE = 0.2  # of the rows of a small table, set aside to tell when to stop
 
 
-def read_data(
-    source: Any,
-    columns: Sequence[str] | None,
-    given: Sequence[str],
-    valid: Any,
-    test: float,
-    weights: Any,
-    seed: int,
-    members: int | None,
-    kinds: Mapping[str, str] | None,
-    bounds: Mapping[str, Bounds] | None,
-    flow: str,
-) -> FitData:
+@dataclass(frozen=True, eq=False)
+class Wish:
+    """What of some rows is to be fitted, and how they are split.
+
+    Args:
+        columns: Columns to model; all that are not given by default.
+        given: Columns to condition on.
+        valid: Validation rows, or a share of the rows.
+        test: Share or number of rows that are left out.
+        weights: How much each row counts.
+        seed: Seed of the split.
+        members: Number of flows that are averaged.
+        kinds: What some columns mean, by name.
+        bounds: Least and largest value of some columns, by name.
+    """
+
+    columns: Sequence[str] | None
+    given: Sequence[str]
+    valid: Any
+    test: float
+    weights: Any
+    seed: int
+    members: int | None
+    kinds: Mapping[str, str]
+    bounds: Mapping[str, Bounds]
+
+
+def read_data(source: Any, flow: str, wish: Wish) -> FitData:
     """Read rows, split and encode them: as plain numbers where that is what they are.
 
     Arrays, tensors, tables of numbers and streams are plain numbers. So are other rows whose
     modelled columns have a density everywhere and whose given ones are numbers, and all rows that
     are to be fitted by another flow than the default.
 
+    Args:
+        source: The rows.
+        flow: Name of the flow.
+        wish: What of them is to be fitted.
+
     Raises:
         TableError: If the rows cannot be read so.
         SettingsError: If kinds or bounds are told of plain numbers.
     """
-    asked = {"kinds": kinds, "bounds": bounds}
     numeric = isinstance(source, Table | ParquetStream | Tensor | np.ndarray | list | tuple)
     if numeric or flow not in KINDRED:
-        for name, value in asked.items():
-            if value:
-                raise SettingsError(
-                    f"{name} must be left out for "
-                    + ("arrays and streams" if numeric else f"the flow {flow!r}")
-                    + ", whose columns are all plain numbers; give a frame or a file, and the "
-                    "default flow."
-                )
-        return FitData.read(source, columns, given, valid, test, weights, seed, members)
+        _refuse_kinds(wish, "arrays and streams" if numeric else f"the flow {flow!r}")
+        return _read_numbers(source, wish)
     frame = read_frame(source)
-    names, known = choose_columns(frame, columns, given)
+    names, known = choose_columns(frame, wish.columns, wish.given)
     warn_of_columns([*names, *known], len(frame), (), {})
-    kinds, bounds = dict(kinds or {}), dict(bounds or {})
-    if flow == DEFAULT and is_plain(frame, names, known, kinds, bounds):
+    wish = replace(wish, columns=names, given=known)
+    if flow == DEFAULT and is_plain(frame, names, known, wish.kinds, wish.bounds):
         table = frame.select([*names, *known]).as_table()
-        if valid is not None and not isinstance(valid, int | float):
-            valid = read_frame(valid, columns=table.columns).as_table()
-        return FitData.read(table, names, known, valid, test, weights, seed, members)
-    if members not in (None, 1):
+        if wish.valid is not None and not isinstance(wish.valid, int | float):
+            held_out = read_frame(wish.valid, columns=table.columns).as_table()
+            wish = replace(wish, valid=held_out)
+        return _read_numbers(table, wish)
+    if wish.members not in (None, 1):
         raise SettingsError(
-            f"members must be 1 for columns of several kinds, got {members}; averages are of one "
-            "column of numbers."
+            f"members must be 1 for columns of several kinds, got {wish.members}; averages are of "
+            "one column of numbers."
         )
-    return encode_frame(frame, names, known, valid, test, weights, seed, kinds, bounds)
+    return encode_frame(frame, names, known, wish)
+
+
+def _read_numbers(source: Any, wish: Wish) -> FitData:
+    return FitData.read(
+        source,
+        wish.columns,
+        wish.given,
+        wish.valid,
+        wish.test,
+        wish.weights,
+        wish.seed,
+        wish.members,
+    )
+
+
+def _refuse_kinds(wish: Wish, what: str) -> None:
+    for name, value in (("kinds", wish.kinds), ("bounds", wish.bounds)):
+        if value:
+            raise SettingsError(
+                f"{name} must be left out for {what}, whose columns are all plain numbers; give a "
+                "frame or a file, and the default flow."
+            )
 
 
 def is_plain(
@@ -155,30 +191,16 @@ def read_kinds(
     return parts[0], parts[1] if given else None
 
 
-def encode_frame(
-    frame: Frame,
-    names: Sequence[str],
-    given: Sequence[str],
-    valid: Any,
-    test: float,
-    weights: Any,
-    seed: int,
-    kinds: Mapping[str, str],
-    bounds: Mapping[str, Bounds],
-) -> FitData:
+def encode_frame(frame: Frame, names: Sequence[str], given: Sequence[str], wish: Wish) -> FitData:
     """Split a frame, read its columns off the rows to train on, and encode them.
 
     Args:
         frame: The rows.
         names: Columns to model.
         given: Columns to condition on.
-        valid: Validation rows in the same columns, or a share of the rows.
-        test: Share or number of rows that are left out.
-        weights: How much each row counts.
-        seed: Seed of the split.
-        kinds: Kinds of some columns, by name.
-        bounds: Bounds of some columns, by name.
+        wish: How rows are split and weighed, and what is told of columns.
     """
+    valid, weights, kinds, bounds = wish.valid, wish.weights, wish.kinds, wish.bounds
     counts = None
     if weights is not None:
         like = torch.empty(0, dtype=torch.float64)
@@ -189,7 +211,7 @@ def encode_frame(
     held_out = None
     if not isinstance(share, int | float):
         held_out, share = read_frame(valid, columns=[*names, *given]), 0.0
-    split = RowSplit.plan(len(frame), share, test, seed=seed)
+    split = RowSplit.plan(len(frame), share, wish.test, seed=wish.seed)
     sets = split.sets()
     train = frame.take(sets.train)
     weighed = None if counts is None else counts[sets.train]

@@ -9,19 +9,18 @@ from jaxtyping import Float64
 from torch import Generator, Tensor
 
 from bnaf._checks import whole
-from bnaf._random import mix_seed, private_draws
+from bnaf._random import private_draws
 from bnaf.columns.kind import Bounds
 from bnaf.errors import (
     SettingsError,
     ShapeError,
-    TableError,
     TrainingError,
 )
 from bnaf.flows.flow import Flow
 from bnaf.flows.registry import flow_named
 from bnaf.model._data import FitData
-from bnaf.model._exact import ExactFlow
-from bnaf.model._frames import read_data
+from bnaf.model._exact import ExactFlow, draw_complete
+from bnaf.model._frames import Wish, read_data
 from bnaf.model._making import flow_kind, make_flow, warn_of_secrets
 from bnaf.model.encoding import Encoding, NumberEncoding
 from bnaf.model.standardisation import Standardisation
@@ -29,8 +28,6 @@ from bnaf.tables.frames import Frame, read_frame
 from bnaf.tables.reading import read_table
 from bnaf.tables.table import Table
 from bnaf.training import TrainingRecord, TrainingSettings, fit, resolve
-
-MOST_ROUNDS = 100  # of draws, in search of rows without empty cells
 
 
 class Model:
@@ -175,19 +172,9 @@ class Model:
         """
         settings = settings or TrainingSettings()
         flow_named(flow)
-        data = read_data(
-            table,
-            columns,
-            given,
-            valid,
-            test,
-            weights,
-            settings.seed,
-            members,
-            kinds,
-            bounds,
-            flow,
-        )
+        seed = settings.seed
+        wish = Wish(columns, given, valid, test, weights, seed, members, kinds or {}, bounds or {})
+        data = read_data(table, flow, wish)
         if announce is not None:
             for name, words in data.encoding.read_as.items():
                 announce(f"{name}: {words}")
@@ -419,20 +406,11 @@ class Model:
             TableError: If hardly any row is complete.
         """
         count = whole("count", count, least=0)
-        how: dict[str, Any] = {"generator": generator, "outside": outside}
-        rows = self.sample(count, given, seed=seed, **how)
-        for more in range(MOST_ROUNDS if complete else 0):
-            whole_rows = rows.reshape(-1, self.features)
-            rows = whole_rows[~whole_rows.isnan().any(-1)][:count]
-            if len(rows) == count:
-                break
-            again = None if seed is None else mix_seed(seed, more)
-            rows = torch.cat([rows, self.sample(count, given, seed=again, **how)])
-        if complete and len(rows) != count:
-            raise TableError(
-                f"Of {MOST_ROUNDS * count:,} rows that were drawn {len(rows):,} are complete, "
-                f"expected {count:,}; draw rows with empty cells, or model fewer columns."
-            )
+
+        def draw(seed: int | None) -> Tensor:
+            return self.sample(count, given, seed=seed, generator=generator, outside=outside)
+
+        rows = draw_complete(draw, count, seed) if complete else draw(seed)
         if rows[:1].numel() > self.features:
             raise ShapeError(
                 f"sample_table expects one row of given columns, got {tuple(rows.shape[1:-1])}; "
