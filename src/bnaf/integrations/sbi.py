@@ -228,8 +228,8 @@ class FlowEstimator(ConditionalDensityEstimator):
         """Return log-densities of shape (samples, batch).
 
         Args:
-            input: Rows of shape (samples, batch, *input_shape), or without samples.
-            condition: Conditions of shape (batch, *condition_shape), or with samples.
+            input: Rows of shape ``(samples, batch, *input_shape)``, or without samples.
+            condition: Conditions of shape ``(batch, *condition_shape)``, or with samples.
 
         Raises:
             ShapeError: If shapes are not those, or do not broadcast.
@@ -246,17 +246,17 @@ class FlowEstimator(ConditionalDensityEstimator):
         """Return minus the log-density of each input given the condition of its own.
 
         Args:
-            input: Rows of shape (batch, *input_shape).
-            condition: Conditions of shape (batch, *condition_shape).
+            input: Rows of shape ``(batch, *input_shape)``.
+            condition: Conditions of shape ``(batch, *condition_shape)``.
         """
         return -self.log_prob(input.unsqueeze(0), condition)[0]
 
     def sample(self, sample_shape: Any, condition: Tensor) -> Tensor:
-        """Draw rows of shape (*sample_shape, batch, *input_shape).
+        """Draw rows of shape ``(*sample_shape, batch, *input_shape)``.
 
         Args:
             sample_shape: How many, for each condition.
-            condition: Conditions of shape (batch, *condition_shape).
+            condition: Conditions of shape ``(batch, *condition_shape)``.
         """
         rows = self._law(condition).sample(torch.Size(sample_shape))
         return self._in_units(rows)
