@@ -212,7 +212,7 @@ def test_a_second_fit_forgets_the_classes_of_the_first(classifier):
 
 
 def test_empty_cells_of_y_are_refused():
-    with pytest.raises(TableError, match="y has 9 empty cells"):
+    with pytest.raises(TableError, match="y has 8 empty cells"):
         ConditionalFlowDensity(**SMALL).fit(X, FRAME["city"])
 
 

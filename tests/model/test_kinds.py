@@ -314,12 +314,13 @@ def test_a_row_of_weight_zero_is_as_good_as_none():
 
 
 def test_a_resumed_fit_has_the_weights_of_an_unbroken_one(tmp_path):
-    frame = FRAME[["city", "visits", "weight"]]
-    whole = fit_kinds(frame, settings=replace(QUICK, steps=6))
-    path = tmp_path / "run.checkpoint"
-    fit_kinds(frame, settings=replace(QUICK, steps=3), checkpoint=path)
-    resumed = fit_kinds(frame, settings=replace(QUICK, steps=6), checkpoint=path)
-    torch.testing.assert_close(weights_of(resumed.flow), weights_of(whole.flow))
+    frame, path = FRAME[["city", "visits", "weight"]], tmp_path / "run.checkpoint"
+    settings = replace(QUICK, steps=6, schedule="constant", warm_up=0, average=None)
+    unbroken = fit_kinds(frame, settings=settings)
+    fit_kinds(frame, settings=replace(settings, steps=3), checkpoint=path)
+    resumed = fit_kinds(frame, settings=settings, checkpoint=path)
+    assert resumed.record["steps"] == 6
+    torch.testing.assert_close(weights_of(resumed.flow), weights_of(unbroken.flow))
 
 
 def test_kinds_and_bounds_may_be_told():
@@ -382,7 +383,7 @@ def test_values_of_rows_are_told_as_they_are_written(model):
     row = dict(zip(MODELLED, model.encoding.values(model.read(FRAME).rows)[0], strict=True))
     assert row["city"] is None
     assert row["member"] is bool(FRAME["member"][0])
-    assert row["day"] == FRAME["day"][0].to_pydatetime()
+    assert row["day"] == str(FRAME["day"][0])
     assert row["price"] == FRAME["price"][0]
 
 

@@ -4,16 +4,18 @@ import json
 from datetime import datetime
 
 import pytest
-from kinds import MODELLED, fit_kinds, kinds_frame
+from kinds import fit_kinds, kinds_frame
 
 from bnaf.report import assess, render_report
 
 FRAME = kinds_frame(100)
+SHOWN = ("city", "visits", "day", "unit")
 
 
 @pytest.fixture(scope="module")
 def found():
     hostile = FRAME.assign(city=FRAME["city"].str.replace("Rome", "<b>Rome</b>"))
+    hostile = hostile[[*SHOWN]]
     model = fit_kinds(hostile, valid=0.1, test=0.3)
     return assess(model, hostile, least=40)
 
@@ -33,16 +35,16 @@ def test_a_model_is_held_against_independent_columns(found):
 
 def test_unlikely_rows_have_values_as_they_are_written(found):
     for row in found.least:
-        values = dict(zip(MODELLED, row.values, strict=True))
+        values = dict(zip(SHOWN, row.values, strict=True))
         expected = FRAME.loc[row.number - 1]
         assert values["visits"] == expected["visits"]
-        assert values["day"] == expected["day"].to_pydatetime()
+        assert values["day"] == str(expected["day"])
         assert values["unit"] == "kg"
 
 
 def test_unlikely_rows_say_which_cell_is_unlikely(found):
     for row in found.least:
-        assert row.column in MODELLED
+        assert row.column in SHOWN
         assert row.why.startswith(row.column)
         assert row.why.endswith("nats given the cells before")
 
@@ -62,8 +64,3 @@ def test_levels_stand_in_a_page_as_text(page):
     assert "&lt;b&gt;Rome&lt;/b&gt;" in page
     assert "<b>Rome" not in page
     assert "Łódź" in page
-
-
-def test_a_private_page_has_no_row(found):
-    private = assess(found.model, FRAME, private=True)
-    assert private.least == ()

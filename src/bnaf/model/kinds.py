@@ -247,7 +247,8 @@ class KindEncoding(Encoding):
             if schema is not None
             for cells in schema.frame(part).to_arrow().columns
         ]
-        return [list(cells) for cells in zip(*(c.to_pylist() for c in columns), strict=True)]
+        written = [[_written(cell) for cell in cells.to_pylist()] for cells in columns]
+        return [list(cells) for cells in zip(*written, strict=True)]
 
     def unusual(self, given: Float64[Tensor, "rows given"]) -> dict[str, str]:
         if self.given_schema is None:
@@ -256,6 +257,11 @@ class KindEncoding(Encoding):
 
     def table(self, codes: Float64[Tensor, "rows columns"]) -> Frame:
         return self.schema.frame(codes)
+
+
+def _written(cell: Any) -> Any:
+    """Return a cell as JSON can hold it: dates and times as text."""
+    return cell if cell is None or isinstance(cell, str | bool | int | float) else str(cell)
 
 
 def code_moments(
