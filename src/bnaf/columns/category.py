@@ -10,6 +10,7 @@ import numpy as np
 
 from bnaf._text import plain_name
 from bnaf.columns.kind import (
+    UNKNOWN,
     Kind,
     Parts,
     Snapped,
@@ -207,7 +208,8 @@ class Category(Kind):
         place = int(np.flatnonzero(wrong)[0])
         first = names[codes[place]]
         shown = number_text(column.as_numbers().values[place]) if self.numeric else first
-        return f"{int(wrong.sum()):,} of levels never seen, such as {plain_name(shown, 20)!r}"
+        such = "" if shown == UNKNOWN else f", such as {plain_name(shown, 20)!r}"
+        return f"{int(wrong.sum()):,} of levels never seen{such}"
 
     def as_dict(self) -> dict[str, Any]:
         return {

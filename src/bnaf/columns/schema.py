@@ -57,6 +57,7 @@ class Schema:
         bounds: Mapping[str, Bounds] | None = None,
         weights: Any = None,
         seen: Frame | None = None,
+        given: bool = False,
     ) -> "Schema":
         """Return what the columns of a frame mean.
 
@@ -67,6 +68,7 @@ class Schema:
             bounds: Bounds of some columns of numbers, by name; ``None`` where there is none.
             weights: What each row counts for.
             seen: Rows that kinds are found by, where there are more than are fitted.
+            given: Whether the columns are to be conditioned on; none is then left out.
 
         Raises:
             TableError: If a column cannot be what it is told to be, or none is left.
@@ -95,10 +97,16 @@ class Schema:
             if isinstance(kind, Kind)
         ]
         left_out = tuple(kind for kind in found if isinstance(kind, LeftOut))
-        if not any(kind.levels or kind.numbers for _, kind in kept):
+        if given and left_out:
             raise TableError(
-                "No column is left to model: all are constant, identifiers or free text; expected "
-                "one that varies. Say what a column is with its kind."
+                f"Column {left_out[0].name!r} cannot be conditioned on, it is left out "
+                f"({left_out[0].reason}); choose another, or say of what kind it is."
+            )
+        if not any(kind.levels or kind.numbers for _, kind in kept):
+            purpose = "condition on" if given else "model"
+            raise TableError(
+                f"No column is left to {purpose}: all are constant, identifiers or free text; "
+                "expected one that varies. Say what a column is with its kind."
             )
         return cls(tuple(name for name, _ in kept), tuple(kind for _, kind in kept), left_out)
 

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from bnaf._checks import between, whole
-from bnaf.errors import SettingsError, ShapeError
+from bnaf.errors import SettingsError, ShapeError, TableError
 from bnaf.estimators._fitting import (
     ModelEstimator,
     column_names,
@@ -114,6 +114,8 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
             sample_weight: How much each row counts.
         """
         whole("draws", self.draws)
+        if hasattr(self, "classes_"):
+            del self.classes_  # of a fit before this one
         frame = mixed_frame(X)
         if frame is not None or is_categorical(y):
             return self._fit_frame(X, frame, y, sample_weight)
@@ -161,7 +163,11 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
         known = given if isinstance(given, Frame) else torch.from_numpy(np.array(given))
         rows = self.model_.sample(whole("n", n), known, seed=draw_seed(random_state))
         drawn = self._like_y(rows.transpose(0, 1).numpy())
-        return self._levels()[drawn.astype(int)] if hasattr(self, "classes_") else drawn
+        if not hasattr(self, "classes_"):
+            return drawn
+        order = np.argsort(self._class_codes)
+        classes: np.ndarray = self.classes_[order]
+        return classes[np.searchsorted(self._class_codes[order], drawn)]
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the conditional mean of y for each row of X, or its most probable level."""
@@ -184,9 +190,8 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
             )
         given = self._frame(X)
         context = self.model_.encoding.codes(given, "given")
-        levels = np.searchsorted(self.classes_, self._levels())
         scores = np.empty((len(given), len(self.classes_)))
-        for code, place in enumerate(levels):
+        for place, code in enumerate(self._class_codes):
             rows = torch.full((len(given), 1), float(code), dtype=torch.float64)
             scores[:, place] = self.model_.log_prob(rows, context).numpy()
         shares = np.exp(scores - scores.max(1, keepdims=True))
@@ -293,24 +298,26 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
         shape = np.shape(y)
         self._flat, self.n_outputs_ = len(shape) == 1, shape[1] if len(shape) > 1 else 1
         targets = _target_names(y, self.n_outputs_, names)
-        levels = is_categorical(y)
+        modelled, levels = target_frame(y, targets), is_categorical(y)
+        if not modelled.complete.all():
+            raise TableError(
+                f"y has {int((~modelled.complete).sum()):,} empty cells, expected none; leave out "
+                "these rows."
+            )
         kinds = array_kinds(X, given) | (dict.fromkeys(targets, "category") if levels else {})
         self.model_, _ = fit_frame(
             self,
-            join_frames(target_frame(y, targets), given),
+            join_frames(modelled, given),
             sample_weight,
             columns=targets,
             given=given.names,
             kinds=kinds,
         )
         if levels and self.n_outputs_ == 1:
-            self.classes_ = np.sort(self._levels())
+            self.classes_ = np.unique(np.asarray(y))
+            codes = self.model_.encoding.codes(target_frame(self.classes_, targets), "rows")
+            self._class_codes = codes[:, 0].numpy()
         return self
-
-    def _levels(self) -> np.ndarray:
-        """Return the levels of y by their codes."""
-        assert isinstance(self.model_.encoding, KindEncoding)
-        return np.array(self.model_.encoding.schema.kinds[0].labels)
 
     def _frame(self, X: Any) -> Frame:
         """Return what to condition on as a frame with the columns of the fit."""

@@ -180,14 +180,9 @@ def read_kinds(
             bounds={name: bound for name, bound in bounds.items() if name in chosen},
             weights=weights,
             seen=seen,
+            given=chosen is given,
         )
         parts.append(part)
-    if given and parts[1].left_out:
-        column = parts[1].left_out[0]
-        raise TableError(
-            f"Column {column.name!r} cannot be conditioned on, it is left out ({column.reason}); "
-            "choose another, or say of what kind it is."
-        )
     return parts[0], parts[1] if given else None
 
 
@@ -215,8 +210,15 @@ def encode_frame(frame: Frame, names: Sequence[str], given: Sequence[str], wish:
     sets = split.sets()
     train = frame.take(sets.train)
     weighed = None if counts is None else counts[sets.train]
+    counting = train if weighed is None else train.take(weighed.numpy() > 0)
     schema, given_schema = read_kinds(
-        train, names, given, kinds, bounds, None if weighed is None else weighed.numpy(), frame
+        counting,
+        names,
+        given,
+        kinds,
+        bounds,
+        None if weighed is None else weighed[weighed > 0].numpy(),
+        frame,
     )
     codes = [part.codes(train) for part in (schema, given_schema) if part is not None]
     encoding = KindEncoding(schema, given_schema, *code_moments(torch.cat(codes, 1)))

@@ -49,23 +49,20 @@ def make_flow(name: str, data: FitData, flow_settings: Mapping[str, Any]) -> Flo
 
 def _make_mixed(data: FitData, encoding: KindEncoding, flow_settings: Mapping[str, Any]) -> Mixed:
     """Return the flow of rows of every kind, which starts as if columns were independent."""
-    schema, given, facts = encoding.schema, encoding.given_schema, data.facts
-    flow = Mixed(
-        schema.levels,
-        schema.numbers,
-        statuses=schema.statuses,
-        context_levels=() if given is None else given.levels,
-        context_numbers=0 if given is None else given.given_numbers,
-        **Mixed.sizes_for_parts(schema.levels, schema.numbers, given=facts.given, rows=facts.rows)
-        | dict(flow_settings),
+    schema, facts = encoding.schema, data.facts
+    sizes = Mixed.sizes_for_parts(
+        schema.levels, schema.numbers, given=facts.given, rows=facts.rows
     )
+    flow = Mixed(**encoding.parts, **sizes | dict(flow_settings))
     assert isinstance(data.train, Batch)
     like = next(flow.parameters())
     context = None if data.train.context is None else data.train.context.to(like.dtype)
     if context is not None:
         flow.see_contexts(context)
     flow.start_smoothly()
-    flow.start_from(data.train.rows.to(like.dtype), context)
+    counted = slice(None) if data.train.weights is None else data.train.weights > 0
+    rows = data.train.rows[counted].to(like.dtype)
+    flow.start_from(rows, None if context is None else context[counted])
     return flow
 
 

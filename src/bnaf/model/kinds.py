@@ -62,6 +62,32 @@ class KindEncoding(Encoding):
         return len(self.given_schema.levels) + self.given_schema.given_numbers
 
     @property
+    def parts(self) -> dict[str, Any]:
+        """What a flow of such rows is made of, as arguments of :class:`bnaf.flows.mixed.Mixed`."""
+        given = self.given_schema
+        return {
+            "levels": list(self.schema.levels),
+            "numbers": self.schema.numbers,
+            "statuses": list(self.schema.statuses),
+            "context_levels": [] if given is None else list(given.levels),
+            "context_numbers": 0 if given is None else given.given_numbers,
+        }
+
+    def check_flow(self, flow: Flow) -> None:
+        """Check that a flow has the levels and numbers of the columns.
+
+        Raises:
+            SettingsError: If it has others.
+        """
+        settings = flow.settings
+        for name, expected in self.parts.items():
+            if settings.get(name) != expected:
+                raise SettingsError(
+                    f"The columns make rows whose {name} are {expected}, the flow takes "
+                    f"{settings.get(name)}; give those that belong together."
+                )
+
+    @property
     def shift(self) -> float:
         """None that all rows share."""
         return 0.0
@@ -227,7 +253,8 @@ class KindEncoding(Encoding):
             if schema is not None
             for cells in schema.frame(part).to_arrow().columns
         ]
-        return [list(cells) for cells in zip(*(c.to_pylist() for c in columns), strict=True)]
+        written = [[_written(cell) for cell in cells.to_pylist()] for cells in columns]
+        return [list(cells) for cells in zip(*written, strict=True)]
 
     def unusual(self, given: Float64[Tensor, "rows given"]) -> dict[str, str]:
         if self.given_schema is None:
@@ -236,6 +263,11 @@ class KindEncoding(Encoding):
 
     def table(self, codes: Float64[Tensor, "rows columns"]) -> Frame:
         return self.schema.frame(codes)
+
+
+def _written(cell: Any) -> Any:
+    """Return a cell as JSON can hold it: dates and times as text."""
+    return cell if cell is None or isinstance(cell, str | bool | int | float) else str(cell)
 
 
 def code_moments(

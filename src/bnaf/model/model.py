@@ -23,6 +23,7 @@ from bnaf.model._exact import ExactFlow, draw_complete
 from bnaf.model._frames import Wish, read_data
 from bnaf.model._making import flow_kind, make_flow, warn_of_secrets
 from bnaf.model.encoding import Encoding, NumberEncoding
+from bnaf.model.kinds import KindEncoding
 from bnaf.model.standardisation import Standardisation
 from bnaf.tables.frames import Frame, read_frame
 from bnaf.tables.reading import read_table
@@ -94,6 +95,8 @@ class Model:
                 f"{encoding.context_features} columns, the flow takes {features} and {given}; "
                 "give those that belong together."
             )
+        if isinstance(encoding, KindEncoding):
+            encoding.check_flow(flow)
         self.encoding = encoding
         self.record: dict[str, Any] = dict(record or {})
 

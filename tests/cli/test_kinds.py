@@ -1,0 +1,210 @@
+"""The commands on a file with text, dates, empty cells and an index without a name."""
+
+import gzip
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from commands import QUICK, run, succeed
+from kinds import MODELLED, kinds_frame
+
+import bnaf
+from bnaf.tables.frames import read_frame
+from bnaf.tables.reading import read_table
+
+FRAME = kinds_frame(90)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("kinds")
+    with gzip.open(folder / "t.csv.gz", "wt", encoding="utf-8") as file:
+        file.write(FRAME.to_csv())  # an index without a name comes first
+    words = ["fit", folder / "t.csv.gz", "--test", "0.2", "--seed", "1", *QUICK]
+    succeed(*words, "--out", folder / "m.safetensors")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    return bnaf.load(folder / "m.safetensors")
+
+
+def test_fit_takes_a_file_as_it_is(model):
+    assert model.columns == MODELLED
+    assert model.record["split"] == {"rows": 90, "valid": 18, "test": 18, "seed": 1}
+
+
+def test_fit_says_how_it_read_every_column_on_standard_error(folder, tmp_path):
+    words = ["fit", folder / "t.csv.gz", "--steps", "2", "--out", tmp_path / "m.safetensors"]
+    result = succeed(*words)
+    said = result.stderr.splitlines()
+    assert "bnaf: the first column, which numbers the rows, is left out." in said
+    assert any(re.match(r"bnaf: city: category of 3 levels, \d+ empty", line) for line in said)
+    assert any(line.startswith("bnaf: key: left out: identifier") for line in said)
+    assert "fitted to 90 rows of 8 columns" in result.stdout
+
+
+def test_a_dry_run_shows_how_columns_are_read_and_writes_nothing(folder):
+    before = sorted(folder.iterdir())
+    lines = succeed("fit", folder / "t.csv.gz", "--dry-run").stdout.splitlines()
+    assert lines[0].split() == ["column", "read", "as"]
+    assert lines[1].startswith("key")
+    assert lines[2].split() == ["city", "category", "of", "3", "levels,", "9", "empty"]
+    assert lines[-1] == "90 rows, 9 columns"
+    assert sorted(folder.iterdir()) == before
+
+
+def test_a_dry_run_is_told_kinds_and_bounds(folder):
+    words = ["fit", folder / "t.csv.gz", "--dry-run", "--json", "--as", "visits=category"]
+    facts = json.loads(succeed(*words, "--bounds", "weight=0:300", "--as", "city=text").stdout)
+    told = {column["name"]: column for column in facts["columns"]}
+    assert facts["rows"] == 90
+    assert told["visits"]["read_as"].startswith("ordered category")
+    assert "from 0 to 300" in told["weight"]["read_as"]
+    assert told["city"] == {"name": "city", "read_as": "left out: left out as told", "empty": 9}
+
+
+def test_a_dry_run_shows_columns_that_are_chosen(folder):
+    words = ["fit", folder / "t.csv.gz", "--dry-run", "--columns", "weight", "--given", "city"]
+    assert succeed(*words).stdout.splitlines()[-1] == "90 rows, 2 columns"
+
+
+def test_kinds_and_bounds_are_those_of_the_fit(folder, tmp_path):
+    words = ["fit", folder / "t.csv.gz", "--columns", "visits,weight", "--as", "visits=number"]
+    words += ["--bounds", "weight=0:", *QUICK, "--out", tmp_path / "m.safetensors"]
+    succeed(*words)
+    told = bnaf.load(tmp_path / "m.safetensors").encoding.read_as
+    assert told["visits"].startswith("numbers, ")
+    assert "at least 0" in told["weight"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--as", "city"], "--as expects column=value, got 'city'"),
+        (["--bounds", "weight=0"], "--bounds expects column=low:high"),
+        (["--bounds", "weight=a:b"], "--bounds expects column=low:high"),
+        (["--as", "city=colour"], "kinds must be among"),
+        (["--as", "town=category"], "'town'"),
+        (["--bounds", "weight=80:"], "widen them"),
+    ],
+)
+def test_what_cannot_be_told_of_a_column_is_refused(folder, words, said):
+    result = run("fit", folder / "t.csv.gz", "--dry-run", *words)
+    assert result.exit_code in (1, 2)
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_fit_needs_a_place_for_its_model(folder):
+    result = run("fit", folder / "t.csv.gz")
+    assert result.exit_code == 2
+    assert "--out is needed, or --dry-run" in result.stderr
+
+
+def test_score_gives_the_share_of_each_cell(folder, model, tmp_path):
+    words = ["score", folder / "m.safetensors", folder / "t.csv.gz", "--cells"]
+    result = succeed(*words, "--least", "2", "--out", tmp_path / "s.csv")
+    written = read_table(tmp_path / "s.csv", warn=False)
+    assert written.columns == ("log_density", *MODELLED)
+    shares = model.log_shares(FRAME)
+    torch.testing.assert_close(written.rows[:, 1:], shares)
+    torch.testing.assert_close(written.rows[:, 0], model.log_prob(FRAME))
+    head = result.stdout.splitlines()[1]
+    assert re.split(r"\s{2,}", head.strip())[:3] == ["row", "log_density", "least likely cell"]
+
+
+def test_score_as_json_has_values_as_they_are_written(folder, model):
+    words = ["score", folder / "m.safetensors", folder / "t.csv.gz", "--cells", "--least", "1"]
+    (found,) = json.loads(succeed(*words, "--json").stdout)["least"]
+    scores = model.log_prob(FRAME)
+    row = FRAME.iloc[int(scores.argmin())]
+    assert found["row"] == scores.argmin() + 1
+    assert found["values"]["city"] == (None if pd.isna(row["city"]) else row["city"])
+    assert found["values"]["member"] is bool(row["member"])
+    assert found["values"]["day"].startswith(f"{row['day']:%Y-%m-%d}")
+    assert sum(found["cells"].values()) == pytest.approx(scores.min().item())
+    least = min(found["cells"], key=found["cells"].get)
+    assert found["least"].startswith(least)
+
+
+def test_rows_that_are_left_out_do_not_shift_the_numbers_of_others(folder, model, tmp_path):
+    words = ["score", folder / "m.safetensors", folder / "t.csv.gz", "--drop-missing"]
+    succeed(*words, "--out", tmp_path / "s.csv")
+    written = read_table(tmp_path / "s.csv", warn=False)
+    kept = np.flatnonzero(FRAME[[*MODELLED]].notna().all(axis=1))
+    assert written.columns == ("row", "log_density")
+    assert written.rows[:, 0].tolist() == (kept + 1).tolist()
+    torch.testing.assert_close(written.rows[:, 1], model.log_prob(FRAME)[kept])
+
+
+def test_sample_writes_cells_as_the_table_has_them(folder, tmp_path):
+    words = ["sample", folder / "m.safetensors", "-n", "40", "--seed", "0", "--complete"]
+    succeed(*words, "--out", tmp_path / "s.csv")
+    drawn = read_frame(tmp_path / "s.csv")
+    assert drawn.names == MODELLED
+    assert drawn.complete.all()
+    assert set(drawn["city"].levels) <= {"Oslo", "Rome", "Łódź"}
+    assert drawn["visits"].type == "int64"
+
+
+def test_sample_writes_parquet_in_the_types_of_the_table(folder, tmp_path):
+    path = tmp_path / "s.parquet"
+    succeed("sample", folder / "m.safetensors", "-n", "5", "--seed", "0", "--out", path)
+    types = {column.name: column.type for column in read_frame(path).columns}
+    assert types["city"] == "text"
+    assert types["member"] == "bool"
+    assert types["day"].startswith(("date", "timestamp"))
+
+
+@pytest.mark.filterwarnings("ignore::bnaf.errors.FewDrawsWarning")
+def test_sample_takes_any_column_as_given(folder, tmp_path):
+    words = ["sample", folder / "m.safetensors", "-n", "6", "--seed", "0", "--given", "city=Rome"]
+    succeed(*words, "--given", "visits=41", "--out", tmp_path / "s.csv")
+    drawn = pd.read_csv(tmp_path / "s.csv")
+    assert (drawn["city"] == "Rome").all()
+    assert (drawn["visits"] == 41).all()
+
+
+def test_sample_refuses_a_column_that_it_cannot_be_given(folder):
+    result = run("sample", folder / "m.safetensors", "-n", "2", "--given", "key=a")
+    assert result.exit_code == 2
+    assert "--given names 'key'" in result.stderr
+
+
+def test_sample_warns_of_a_level_that_was_never_seen(folder):
+    result = succeed("sample", folder / "m.safetensors", "-n", "2", "--given", "city=Ulm")
+    assert "levels never seen, such as 'Ulm'" in result.stderr
+
+
+def test_info_shows_how_columns_were_read(folder):
+    lines = succeed("info", folder / "m.safetensors").stdout.splitlines()
+    assert any(line.split() == ["name", "type", "read_as"] for line in lines)
+    assert any(line.startswith("unit") and line.rstrip().endswith(": kg") for line in lines)
+    facts = json.loads(succeed("info", folder / "m.safetensors", "--json").stdout)
+    assert facts["columns"][0]["kind"] == "category"
+
+
+def test_info_shows_given_columns_of_every_kind(folder, tmp_path):
+    words = ["fit", folder / "t.csv.gz", "--columns", "weight", "--given", "city", *QUICK]
+    succeed(*words, "--out", tmp_path / "m.safetensors")
+    lines = succeed("info", tmp_path / "m.safetensors").stdout.splitlines()
+    assert any(line.split()[:2] == ["city", "given"] for line in lines)
+
+
+def test_report_judges_a_model_by_rows_it_did_not_see(folder, tmp_path):
+    words = ["fit", folder / "t.csv.gz", "--columns", "city,day", "--test", "0.2", *QUICK]
+    succeed(*words, "--out", tmp_path / "m.safetensors")
+    words = ["report", tmp_path / "m.safetensors", folder / "t.csv.gz", "--json"]
+    facts = json.loads(succeed(*words).stdout)
+    assert [standing["part"] for standing in facts["standings"]] == [
+        *("training", "validation", "test")
+    ]
+    assert facts["baseline"] == "independent columns"
+    assert facts["same_table"] is True
+    assert isinstance(facts["least"][0]["values"]["day"], str)
+    assert "category of 3 levels" in (tmp_path / "m.html").read_text()

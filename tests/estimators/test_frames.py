@@ -1,0 +1,221 @@
+"""Estimators of rows of every kind: frames, text, categories, dates and empty cells."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from kinds import kinds_frame
+from sklearn.base import clone
+from sklearn.model_selection import cross_val_score
+
+from bnaf import SettingsError, ShapeError, TableError
+from bnaf.estimators import ConditionalFlowDensity, FlowDensity, FlowOutlierDetector
+
+SMALL = {
+    "settings": {"width": 3, "transforms": 1},
+    "training": {"steps": 5},
+    "random_state": 0,
+}
+FRAME = kinds_frame(80)[["city", "visits", "income", "day", "weight"]]
+X = FRAME[["city", "income"]]
+Y = FRAME["visits"] + np.where(FRAME["city"] == "Rome", 30.0, 0.0)
+NUMBER = pd.Series(np.random.default_rng(5).normal(size=80) + (FRAME["city"] == "Rome") * 3.0)
+LEVEL = np.where(FRAME["income"] == 0, "none", np.where(FRAME["income"] > 1.5, "high", "low"))
+
+
+@pytest.fixture(scope="module")
+def density():
+    return FlowDensity(**SMALL).fit(FRAME)
+
+
+@pytest.fixture(scope="module")
+def regressor():
+    return ConditionalFlowDensity(**SMALL).fit(X, NUMBER)
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    return ConditionalFlowDensity(**SMALL).fit(FRAME[["city", "visits"]], LEVEL)
+
+
+def test_a_density_scores_rows_as_its_model_does(density):
+    scores = density.score_samples(FRAME)
+    np.testing.assert_allclose(scores, density.model_.log_prob(FRAME).numpy())
+    assert density.score(FRAME) == pytest.approx(scores.mean())
+
+
+def test_columns_are_found_by_name(density):
+    shuffled = FRAME[[*FRAME.columns[::-1]]]
+    with pytest.raises(ValueError, match="feature names"):
+        density.score_samples(shuffled)
+
+
+def test_a_density_samples_frames_like_those_of_the_fit(density):
+    drawn = density.sample(7, random_state=0)
+    pd.testing.assert_series_equal(drawn.dtypes, FRAME.dtypes)
+    assert len(drawn) == 7
+
+
+def test_polars_and_pandas_give_the_same_scores(density):
+    polars = pytest.importorskip("polars")
+    same = polars.from_pandas(FRAME)
+    scores = FlowDensity(**SMALL).fit(same).score_samples(same)
+    np.testing.assert_allclose(scores, density.score_samples(FRAME))
+
+
+def test_nan_in_an_array_is_an_empty_cell():
+    rows = np.random.default_rng(0).normal(size=(60, 2))
+    rows[::5, 1] = np.nan
+    density = FlowDensity(**SMALL).fit(rows)
+    assert np.isfinite(density.score_samples(rows)).all()
+    assert density.sample(40, random_state=0).isna().any().tolist() == [False, True]
+
+
+def test_numbers_of_an_array_have_a_density_however_they_repeat():
+    rows = np.random.default_rng(0).integers(0, 9, (60, 2)).astype(float)
+    rows[0, 0] = np.nan
+    kinds = FlowDensity(**SMALL).fit(rows).model_.encoding.schema.kinds
+    assert [kind.name for kind in kinds] == ["number", "number"]
+
+
+def test_infinity_in_an_array_is_refused():
+    rows = np.random.default_rng(0).normal(size=(60, 2))
+    rows[3, 1], rows[4, 0] = np.inf, np.nan
+    with pytest.raises(ValueError, match=r"NaN|infinity"):
+        FlowDensity(**SMALL).fit(rows)
+
+
+def test_arrays_of_text_are_read_column_by_column():
+    rows = FRAME[["city", "visits"]].to_numpy()
+    density = FlowDensity(**SMALL).fit(rows)
+    named = FlowDensity(**SMALL).fit(pd.DataFrame({"x0": rows[:, 0], "x1": FRAME["visits"]}))
+    assert density.model_.encoding.read_as["x0"] == named.model_.encoding.read_as["x0"]
+    assert np.isfinite(density.score_samples(rows)).all()
+
+
+def test_other_numbers_of_columns_are_refused():
+    rows = FRAME[["city", "visits"]].to_numpy()
+    density = FlowDensity(**SMALL).fit(rows)
+    with pytest.raises((ShapeError, ValueError), match=r"features|columns"):
+        density.score_samples(rows[:, :1])
+
+
+def test_a_detector_calls_the_share_it_was_told_outliers():
+    detector = FlowOutlierDetector(contamination=0.1, **SMALL).fit(FRAME)
+    assert (detector.predict(FRAME) == -1).sum() == 8
+    assert detector.decision_function(FRAME).min() < 0
+
+
+def test_rows_that_weigh_nothing_are_left_out():
+    weights = np.r_[np.ones(60), np.zeros(20)]
+    weighed = FlowDensity(**SMALL).fit(X, sample_weight=weights)
+    told = weighed.model_.encoding.read_as
+    assert told == FlowDensity(**SMALL).fit(X[:60]).model_.encoding.read_as
+
+
+def test_a_law_given_text_has_quantiles_that_undo_its_cdf(regressor):
+    levels = (0.1, 0.5, 0.9)
+    quantiles = regressor.predict_quantiles(X, levels)
+    assert quantiles.shape == (80, 3)
+    for place, level in enumerate(levels):
+        np.testing.assert_allclose(regressor.cdf(X, quantiles[:, place]), level, atol=1e-6)
+
+
+def test_a_density_given_text_is_the_slope_of_its_cdf(regressor):
+    step = 1e-4
+    rise = regressor.cdf(X, NUMBER + step) - regressor.cdf(X, NUMBER - step)
+    density = np.exp(regressor.log_prob(X, NUMBER))
+    np.testing.assert_allclose(rise / (2 * step), density, rtol=1e-4, atol=1e-8)
+
+
+def test_predictions_given_text_have_one_entry_per_row(regressor):
+    assert regressor.predict(X).shape == regressor.predict_std(X).shape == (80,)
+    assert regressor.predict_interval(X, 0.8).shape == (80, 2)
+    assert regressor.crps(X, NUMBER).shape == (80,)
+    assert regressor.sample(X, 3, random_state=0).shape == (80, 3)
+    assert np.isfinite(regressor.score(X, NUMBER))
+
+
+def test_quantiles_of_whole_numbers_are_whole():
+    law = ConditionalFlowDensity(**SMALL).fit(X, Y.astype(int))
+    quantiles = law.predict_quantiles(X, (0.2, 0.8))
+    assert (quantiles == quantiles.round()).all()
+    assert (law.cdf(X, quantiles[:, 0]) >= 0.2).all()
+
+
+def test_probabilities_of_classes_sum_to_one(classifier):
+    given = FRAME[["city", "visits"]]
+    probabilities = classifier.predict_proba(given)
+    assert classifier.classes_.tolist() == ["high", "low", "none"]
+    np.testing.assert_allclose(probabilities.sum(1), 1.0)
+    best = classifier.classes_[probabilities.argmax(1)]
+    assert (classifier.predict(given) == best).all()
+
+
+def test_probabilities_of_classes_are_those_that_rows_are_scored_by(classifier):
+    given = FRAME[["city", "visits"]]
+    probabilities = classifier.predict_proba(given)
+    scores = np.exp(classifier.log_prob(given, LEVEL))
+    own = probabilities[np.arange(80), np.searchsorted(classifier.classes_, LEVEL)]
+    assert (scores <= own + 1e-12).all()  # what was never seen has a little of the mass
+    np.testing.assert_allclose(scores, own, rtol=0.1)
+
+
+def test_levels_are_drawn_as_they_are_written(classifier):
+    drawn = classifier.sample(FRAME[["city", "visits"]], 4, random_state=0)
+    assert drawn.shape == (80, 4)
+    assert set(drawn.ravel()) <= {"high", "low", "none"}
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        pd.Series(LEVEL, dtype="category"),
+        pd.Series(LEVEL, dtype=object),
+        pd.Series(LEVEL == "none"),
+        pd.Series(np.where(LEVEL == "none", 3, 12), dtype="category"),
+        LEVEL == "none",
+    ],
+    ids=["category", "objects", "booleans", "numbers", "an array of booleans"],
+)
+def test_levels_come_as_categories_objects_and_booleans(y):
+    law = ConditionalFlowDensity(**SMALL).fit(X, y)
+    probabilities = law.predict_proba(X)
+    assert probabilities.shape == (80, len(set(y)))
+    np.testing.assert_allclose(probabilities.sum(1), 1.0)
+    assert set(law.predict(X)) <= set(y)
+    assert set(law.sample(X, 2, random_state=0).ravel()) <= set(y)
+
+
+def test_a_category_may_be_given_numbers_alone():
+    given = np.random.default_rng(0).normal(size=(80, 2))
+    law = ConditionalFlowDensity(**SMALL).fit(given, LEVEL)
+    np.testing.assert_allclose(law.predict_proba(given).sum(1), 1.0)
+
+
+def test_numbers_have_no_probabilities_of_classes(regressor):
+    with pytest.raises(SettingsError, match="predict_proba is of a category"):
+        regressor.predict_proba(X)
+
+
+def test_an_estimator_of_frames_is_cloned_pickled_and_cross_validated(density):
+    again = pickle.loads(pickle.dumps(density))
+    np.testing.assert_array_equal(again.score_samples(FRAME), density.score_samples(FRAME))
+    assert np.isfinite(cross_val_score(clone(density), FRAME, cv=2)).all()
+
+
+def test_a_second_fit_forgets_the_classes_of_the_first(classifier):
+    law = clone(classifier).fit(X, LEVEL).fit(X, NUMBER)
+    assert not hasattr(law, "classes_")
+    assert law.predict(X).dtype == np.float64
+
+
+def test_empty_cells_of_y_are_refused():
+    with pytest.raises(TableError, match="y has 8 empty cells"):
+        ConditionalFlowDensity(**SMALL).fit(X, FRAME["city"])
+
+
+def test_as_many_rows_of_x_as_of_y_are_expected():
+    with pytest.raises(TableError, match="as many rows, got 79 and 80"):
+        ConditionalFlowDensity(**SMALL).fit(X, NUMBER[:79])

@@ -1,0 +1,412 @@
+"""Models of tables with columns of every kind: scores, samples, files and resumed fits."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from fits import weights_of
+from kinds import MODELLED, QUICK, fit_kinds, kinds_frame
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from bnaf import (
+    Model,
+    SettingsError,
+    ShapeError,
+    StorageError,
+    TableError,
+    TableWarning,
+    load,
+    save,
+)
+from bnaf._digest import digest_contents
+from bnaf.flows.mixed import Mixed
+from bnaf.model.kinds import code_moments
+from bnaf.tables.frames import read_frame
+
+FRAME = kinds_frame()
+
+
+@pytest.fixture(scope="module")
+def model():
+    return fit_kinds(FRAME)
+
+
+@pytest.fixture(scope="module")
+def drawn(model):
+    return model.sample_table(100, seed=0)
+
+
+@pytest.fixture(scope="module")
+def conditional():
+    return fit_kinds(FRAME, columns=["visits", "weight"], given=["city", "income"])
+
+
+@pytest.fixture(scope="module")
+def model_file(model, tmp_path_factory):
+    path = tmp_path_factory.mktemp("kinds") / "model.safetensors"
+    save(model, path)
+    return path
+
+
+def test_rows_of_every_kind_have_finite_log_probabilities(model):
+    assert model.log_prob(FRAME).isfinite().all()
+    assert model.columns == MODELLED
+
+
+def test_shares_of_cells_add_up_to_the_row(model):
+    shares = model.log_shares(FRAME)
+    assert shares.shape == (len(FRAME), len(MODELLED))
+    torch.testing.assert_close(shares.sum(1), model.log_prob(FRAME))
+
+
+def test_a_constant_has_no_share_and_another_value_is_impossible(model):
+    assert (model.log_shares(FRAME)[:, MODELLED.index("unit")] == 0).all()
+    assert model.log_prob(FRAME.assign(unit="lb")).eq(-torch.inf).all()
+
+
+def test_values_outside_the_bounds_are_impossible(model):
+    assert model.log_prob(FRAME.assign(income=-1.0)).eq(-torch.inf).all()
+
+
+def test_a_level_never_seen_has_a_mass(model):
+    assert model.log_prob(FRAME.assign(city="Ulm")).isfinite().all()
+
+
+def test_one_level_more_makes_the_masses_of_a_category_sum_to_one(model):
+    row = FRAME[1:2]
+    levels = ["Oslo", "Rome", "Łódź", None, "Ulm"]
+    rows = pd.concat([row.assign(city=level) for level in levels])
+    shares = model.log_shares(rows)[:, MODELLED.index("city")]
+    assert shares.exp().sum().item() == pytest.approx(1.0)
+
+
+def test_reading_says_of_every_column_what_it_is(model):
+    told = model.encoding.read_as
+    assert told["key"].startswith("left out: identifier")
+    assert told["city"] == "category of 3 levels, 9 empty"
+    assert told["income"].endswith("at least 0, often 0")
+    assert [*told] == [*MODELLED, "key"]
+
+
+def test_a_fit_announces_how_it_read_every_column():
+    said = []
+    fit_kinds(FRAME[["key", "city", "weight"]], announce=said.append)
+    assert [line.partition(":")[0] for line in said] == ["city", "weight", "key"]
+
+
+def test_samples_have_the_names_and_types_of_the_table(drawn):
+    pd.testing.assert_series_equal(drawn.to_pandas().dtypes, FRAME[[*MODELLED]].dtypes)
+
+
+def test_samples_lie_on_levels_grids_and_within_bounds(drawn):
+    rows = drawn.to_pandas()
+    assert set(rows["city"].dropna()) <= {"Oslo", "Rome", "Łódź"}
+    assert (rows["price"] * 4 % 1 == 0).all()
+    assert (rows["income"] >= 0).all()
+    assert 0 < (rows["income"] == 0).mean() < 1
+    assert (rows["day"] == rows["day"].dt.normalize()).all()
+    assert (rows["unit"] == "kg").all()
+
+
+def test_samples_have_empty_cells_where_the_table_has_some(drawn):
+    empty = drawn.to_pandas().isna().any()
+    assert [*empty[empty].index] == ["city", "weight"]
+
+
+def test_samples_can_be_scored(model, drawn):
+    assert model.log_prob(drawn).isfinite().all()
+
+
+def test_complete_samples_have_no_empty_cell(model):
+    drawn = model.sample_table(30, complete=True, seed=0)
+    assert len(drawn) == 30
+    assert drawn.complete.all()
+
+
+def test_samples_repeat_with_their_seed_and_differ_with_another(model):
+    first, again, other = (model.sample(9, seed=seed) for seed in (3, 3, 4))
+    torch.testing.assert_close(first, again, rtol=0, atol=0, equal_nan=True)
+    assert not first.equal(other)
+
+
+def test_samples_go_to_polars(drawn):
+    polars = pytest.importorskip("polars")
+    assert drawn.to_polars().schema["day"] == polars.Datetime("us")
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"city": "Rome"}, "Rome"),
+        ({"member": True}, True),
+        ({"unit": "kg"}, "kg"),
+        ({"visits": "41"}, 41),
+        ({"visits": 41}, 41),
+        ({"weight": 71.25}, 71.25),
+        ({"day": "2021-03-04"}, pd.Timestamp("2021-03-04")),
+        ({"day": pd.Timestamp("2021-03-04")}, pd.Timestamp("2021-03-04")),
+        ({"income": 0.0}, 0.0),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else None,
+)
+@pytest.mark.filterwarnings("ignore::bnaf.errors.FewDrawsWarning")
+def test_any_column_of_a_model_can_be_given(model, given, expected):
+    (name,) = given
+    cells = model.sample_table(8, given, seed=0).to_pandas()[name]
+    assert len(cells) == 8
+    assert (cells == expected).all()
+
+
+def test_a_column_that_is_not_there_cannot_be_given(model):
+    with pytest.raises(TableError, match="'town'"):
+        model.sample_table(3, {"town": "Rome"})
+
+
+def test_a_value_of_another_kind_cannot_be_given(model):
+    with pytest.raises(TableError, match=r"'visits'.*'many'"):
+        model.sample_table(3, {"visits": "many"})
+
+
+def test_several_rows_cannot_be_given_to_modelled_columns(model):
+    with pytest.raises(ShapeError, match="one row of modelled columns, got 2"):
+        model.sample_table(3, {"city": ["Rome", "Oslo"]})
+
+
+@pytest.mark.filterwarnings("ignore::bnaf.errors.FewDrawsWarning")
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"city": "Ulm"}, "'city'.*levels never seen, such as 'Ulm'"),
+        ({"visits": 5000}, "'visits'"),
+        ({"weight": 5000.0}, "'weight'"),
+    ],
+)
+def test_unusual_values_are_answered_with_a_warning(model, given, words):
+    with pytest.warns(TableWarning, match=words):
+        model.sample_table(2, given, seed=0)
+
+
+def test_an_unusual_value_of_a_given_column_is_answered_with_a_warning(conditional):
+    with pytest.warns(TableWarning, match=r"'city'.*120 of levels never seen\."):
+        conditional.log_prob(FRAME.assign(city="Ulm"))
+
+
+def test_given_columns_of_every_kind_are_found_by_name(conditional):
+    rows = FRAME[["visits", "weight"]]
+    given = FRAME[["city", "income"]]
+    torch.testing.assert_close(conditional.log_prob(FRAME), conditional.log_prob(rows, given))
+    shares = conditional.log_shares(FRAME)
+    torch.testing.assert_close(shares.sum(1), conditional.log_prob(FRAME))
+
+
+def test_rows_are_drawn_for_each_row_of_given_columns(conditional):
+    given = FRAME[["city", "income"]].head(4)
+    assert conditional.sample(5, given, seed=0).shape == (5, 4, 2)
+    one = conditional.sample_table(5, {"city": "Rome", "income": 2.0}, seed=0)
+    assert one.names == ("visits", "weight")
+
+
+def test_a_given_column_that_is_left_out_is_refused():
+    with pytest.raises(TableError, match="'key' cannot be conditioned on"):
+        fit_kinds(FRAME, columns=["visits"], given=["key"])
+
+
+def test_rows_are_taken_as_dicts_frames_and_files(model, tmp_path):
+    FRAME.to_csv(tmp_path / "rows.csv", index=False)
+    expected = model.log_prob(FRAME)
+    for rows in (
+        FRAME.to_dict("list"),
+        read_frame(FRAME),
+        tmp_path / "rows.csv",
+        model.read(FRAME),
+    ):
+        torch.testing.assert_close(model.log_prob(rows), expected)
+    one = model.log_prob({name: FRAME[name][1] for name in MODELLED})
+    torch.testing.assert_close(one, expected[1:2])
+
+
+def test_codes_are_rows_by_position(model):
+    codes = model.read(FRAME).rows
+    torch.testing.assert_close(model.log_prob(codes), model.log_prob(FRAME))
+
+
+def test_a_table_without_a_column_is_refused(model):
+    with pytest.raises(TableError, match="'weight'"):
+        model.log_prob(FRAME.drop(columns="weight"))
+
+
+def test_saved_and_loaded_models_give_equal_numbers(model, model_file):
+    loaded = load(model_file)
+    torch.testing.assert_close(loaded.log_prob(FRAME), model.log_prob(FRAME), rtol=0, atol=0)
+    same = [each.sample(9, seed=5) for each in (model, loaded)]
+    torch.testing.assert_close(*same, rtol=0, atol=0, equal_nan=True)
+    assert loaded.encoding.read_as == model.encoding.read_as
+
+
+def test_saved_conditional_models_give_equal_numbers(conditional, tmp_path):
+    save(conditional, tmp_path / "c.safetensors")
+    loaded = load(tmp_path / "c.safetensors")
+    assert loaded.given_columns == ("city", "income")
+    torch.testing.assert_close(loaded.log_prob(FRAME), conditional.log_prob(FRAME), rtol=0, atol=0)
+
+
+HOSTILE = {
+    "no columns": lambda header: header["schema"].pop("columns"),
+    "columns are text": lambda header: header["schema"].update(columns="abc"),
+    "a column is a number": lambda header: header["schema"]["columns"].append(3),
+    "a column less": lambda header: header["schema"]["columns"].pop(),
+    "a name twice": lambda header: header["schema"]["columns"][1].update(name="city"),
+    "no such kind": lambda header: header["schema"]["columns"][0].update(kind="object"),
+    "a level more": lambda header: header["schema"]["columns"][0]["known"].append("Ulm"),
+    "shares below zero": lambda header: header["schema"]["columns"][0].update(shares=[2.0, -1.0]),
+    "a scale of zero": lambda header: header["schema"]["columns"][6].update(scale=0.0),
+    "moments of other columns": lambda header: header["moments"]["scale"].append(1.0),
+    "no moments": lambda header: header.pop("moments"),
+    "schema is a list": lambda header: header.update(schema=[]),
+    "left out is a dict": lambda header: header["schema"].update(left_out={}),
+    "given that the flow has not": lambda header: header.update(given_schema=header["schema"]),
+    "given is text": lambda header: header.update(given_schema="city"),
+}
+
+
+@pytest.mark.parametrize("change", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_schemas_are_refused(model_file, tmp_path, change):
+    with safe_open(model_file, framework="pt") as file:
+        header = json.loads(file.metadata()["bnaf"])
+    tensors = load_file(model_file)
+    change(header)
+    text = json.dumps(header)
+    metadata = {"bnaf": text, "sha256": digest_contents(text, tensors)}
+    save_file(tensors, tmp_path / "m.safetensors", metadata)
+    with pytest.raises(StorageError):
+        load(tmp_path / "m.safetensors")
+
+
+def test_a_file_of_rows_of_every_kind_is_of_format_four(model_file):
+    with safe_open(model_file, framework="pt") as file:
+        assert json.loads(file.metadata()["bnaf"])["format"] == 4
+
+
+def test_validation_rows_may_be_a_frame():
+    valid = kinds_frame(40, seed=1)
+    model = fit_kinds(FRAME, valid=valid)
+    assert model.record["split"] == {"rows": 120, "valid": 0, "test": 0, "seed": 1}
+    assert "valid" in model.record["shift"]
+
+
+def test_the_training_record_tells_log_likelihoods_in_the_units_of_the_table():
+    frame, valid = FRAME[["city", "price", "weight"]], kinds_frame(40, seed=1)
+    model = fit_kinds(frame, valid=valid)
+    told = model.log_likelihood(model.record["valid"], "valid")
+    assert told == pytest.approx(model.log_prob(valid).mean().item(), rel=1e-5)
+
+
+def test_a_row_of_weight_zero_is_as_good_as_none():
+    frame = FRAME[["city", "income"]]
+    weights = np.r_[np.ones(100), np.zeros(20)]
+    frames = (frame, frame.assign(income=np.where(weights, frame["income"], 0.5)))
+    models = [fit_kinds(each, weights=weights, valid=0.0) for each in frames]
+    torch.testing.assert_close(*(each.log_prob(frame) for each in models))
+
+
+def test_a_resumed_fit_has_the_weights_of_an_unbroken_one(tmp_path):
+    frame, path = FRAME[["city", "visits", "weight"]], tmp_path / "run.checkpoint"
+    settings = replace(QUICK, steps=6, schedule="constant", warm_up=0, average=None)
+    unbroken = fit_kinds(frame, settings=settings)
+    fit_kinds(frame, settings=replace(settings, steps=3), checkpoint=path)
+    resumed = fit_kinds(frame, settings=settings, checkpoint=path)
+    assert resumed.record["steps"] == 6
+    torch.testing.assert_close(weights_of(resumed.flow), weights_of(unbroken.flow))
+
+
+def test_kinds_and_bounds_may_be_told():
+    model = fit_kinds(
+        FRAME[["visits", "weight"]],
+        kinds={"visits": "category"},
+        bounds={"weight": (0.0, 200.0)},
+    )
+    told = model.encoding.read_as
+    assert told["visits"].startswith("ordered category")
+    assert "from 0 to 200" in told["weight"]
+    assert model.log_prob({"visits": 40, "weight": -1.0}).item() == -torch.inf
+
+
+def test_a_column_told_to_be_text_is_left_out():
+    model = fit_kinds(FRAME[["city", "weight"]], kinds={"city": "text"})
+    assert model.columns == ("weight",)
+
+
+def test_plain_numbers_have_shares_under_the_flow_of_all_kinds():
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 2)), columns=["a", "b"])
+    model = fit_kinds(frame, flow="mixed")
+    torch.testing.assert_close(model.log_shares(frame).sum(1), model.log_prob(frame))
+    with pytest.raises(SettingsError, match="mixed"):
+        fit_kinds(frame).log_shares(frame)
+
+
+def test_another_flow_refuses_text_and_kinds():
+    with pytest.raises(TableError, match="'city'"):
+        fit_kinds(FRAME[["city", "weight"]], flow="glow")
+    with pytest.raises(SettingsError, match="kinds must be left out for the flow 'glow'"):
+        fit_kinds(FRAME[["visits"]], flow="glow", kinds={"visits": "grid"})
+
+
+def test_arrays_are_plain_numbers_of_which_no_kind_is_told():
+    with pytest.raises(SettingsError, match="bounds must be left out for arrays"):
+        fit_kinds(np.ones((9, 2)), bounds={"x0": (0.0, None)})
+
+
+def test_averages_of_several_flows_are_of_plain_numbers():
+    with pytest.raises(SettingsError, match="members must be 1"):
+        fit_kinds(FRAME, members=3)
+
+
+def test_a_kind_that_is_not_there_is_refused():
+    with pytest.raises(SettingsError, match="'colour' for 'city'"):
+        fit_kinds(FRAME, kinds={"city": "colour"})
+    with pytest.raises(TableError, match="'town'"):
+        fit_kinds(FRAME, kinds={"town": "category"})
+
+
+def test_reading_without_missing_rows_keeps_their_numbers(model):
+    table = model.read(FRAME, drop_missing=True)
+    kept = np.flatnonzero(FRAME[[*MODELLED]].notna().all(axis=1))
+    assert table.numbers.tolist() == kept.tolist()
+    torch.testing.assert_close(model.log_prob(table), model.log_prob(FRAME)[kept])
+
+
+def test_values_of_rows_are_told_as_they_are_written(model):
+    row = dict(zip(MODELLED, model.encoding.values(model.read(FRAME).rows)[0], strict=True))
+    assert row["city"] is None
+    assert row["member"] is bool(FRAME["member"][0])
+    assert row["day"] == str(FRAME["day"][0])
+    assert row["price"] == FRAME["price"][0]
+
+
+def test_a_model_knows_the_rows_it_was_fitted_to():
+    model = fit_kinds(FRAME, valid=0.0)
+    table = model.read(FRAME)
+    assert model.encoding.is_of(table.rows)
+    assert not model.encoding.is_of(model.read(kinds_frame(seed=1)).rows)
+
+
+def test_no_standardisation_is_told_of_rows_of_every_kind(model):
+    with pytest.raises(SettingsError, match="several kinds"):
+        model.standardisation  # noqa: B018
+
+
+def test_moments_of_codes_leave_empty_cells_out():
+    codes = torch.tensor([[1.0, torch.nan], [3.0, torch.nan]], dtype=torch.float64)
+    location, scale = code_moments(codes)
+    assert location.tolist() == [2.0, 0.0]
+    assert scale.tolist() == [1.0, 1.0]
+
+
+def test_an_encoding_refuses_a_flow_of_other_levels(model):
+    flow = Mixed([5, 2, 2, 2], 5, statuses=model.encoding.schema.statuses)
+    with pytest.raises(SettingsError, match="levels are \\[4, 2, 2, 2\\], the flow takes \\[5"):
+        Model(flow, model.encoding)
