@@ -82,6 +82,8 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
         ((50,), (50, 2))
     """
 
+    classes_: np.ndarray
+
     def __init__(
         self,
         flow: Any = "bnaf",
