@@ -71,11 +71,14 @@ def take_as_text(
 
 def name_public_bases(app: Any, name: str, thing: Any, options: Any, bases: list[type]) -> None:
     """Name what a private base derives from in place of it."""
-    bases[:] = [
-        shown
-        for base in bases
-        for shown in (base.__bases__ if "._" in base.__module__ else (base,))
-    ]
+    bases[:] = [shown for base in bases for shown in public_bases(base)]
+
+
+def public_bases(base: type) -> list[type]:
+    """Return a base, or what stands for it if it is private: the public ones it derives from."""
+    if "._" not in base.__module__:
+        return [base]
+    return [shown for parent in base.__bases__ for shown in public_bases(parent)]
 
 
 def setup(app: Any) -> None:
