@@ -251,7 +251,7 @@ def _whole_row(model: Model, table: Table, draws: int, seed: int) -> list[Calibr
         return [_test(LIKELIHOOD, _shares(scores, samples.numpy(), generator), draws)]
     given = table.select(model.given_columns)
     drawn = model.sample(GIVEN_DRAWS, given, seed=seed)
-    samples = torch.stack([model.log_prob(part, given) for part in drawn])
+    samples = model.log_prob(drawn, given)
     return [_test(LIKELIHOOD, _shares(scores, samples.numpy(), generator))]
 
 
