@@ -5,7 +5,7 @@ import torch
 
 import bnaf
 from bnaf import BNAF, DtypeError, SettingsError, ShapeError
-from bnaf.laws.distribution import check_rows
+from bnaf._checks import check_rows
 
 FLOW = BNAF(3)
 CONDITIONAL = BNAF(3, 2)

@@ -257,6 +257,7 @@ def test_what_is_of_one_column_refuses_several(name):
         getattr(law, name)(X, targets)
 
 
+@pytest.mark.filterwarnings("ignore::bnaf.errors.TableWarning")  # of rows that repeat
 def test_rows_that_repeat_train_as_the_rows_they_stand_for(rng):
     rows = rng.integers(3, size=(1200, 2)).astype(float)
     law = ConditionalFlowDensity(training=QUICK, members=2).fit(rows[:, :1], rows[:, 1])
@@ -328,6 +329,7 @@ def test_base_draws_are_evenly_normal(features):
     torch.testing.assert_close(z.std(0), torch.ones(features).double(), atol=0.02, rtol=0)
 
 
+@pytest.mark.filterwarnings("ignore::bnaf.errors.TableWarning")  # of constant columns
 def test_constant_columns_are_no_obstacle():
     rows = np.c_[X, np.full(60, 7.0)]
     assert np.isfinite(FlowDensity(training=QUICK).fit(rows).score(rows))
@@ -364,6 +366,7 @@ def test_a_small_table_is_not_memorised():
     assert law.model_.record["split"]["valid"] == 0  # nor are rows set aside for it
 
 
+@pytest.mark.filterwarnings("ignore::bnaf.errors.TableWarning")  # of rounded columns
 @pytest.mark.parametrize("load_rows", [load_iris, load_wine, load_breast_cancer, load_diabetes])
 def test_bundled_tables_are_fitted_better_than_by_a_gaussian(load_rows):
     train, test = train_test_split(load_rows().data, test_size=0.25, random_state=0)

@@ -149,7 +149,7 @@ def test_only_the_widest_tables_are_not_whitened(columns, white):
     table = Table(rows, tuple(f"x{index}" for index in range(columns)))
     data = FitData.read(table, None, (), None, 0.0, None, 0)
     assert data.facts.white == white
-    assert (data.scales.rows.factor is not None) == white
+    assert (data.encoding.standardisation.factor is not None) == white
 
 
 def test_a_large_table_is_not_whitened():

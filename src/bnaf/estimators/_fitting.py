@@ -214,6 +214,7 @@ class RowEstimator(ModelEstimator):
         frame = mixed_frame(X)
         if frame is not None:
             validate_data(self, X, skip_check_array=True)
+            frame = frame.renamed(column_names(self))
             self.model_, weighed = fit_frame(
                 self, frame, sample_weight, kinds=array_kinds(X, frame)
             )
@@ -321,6 +322,8 @@ def summarise(
     z = base.unsqueeze(1)  # (points, 1, features)
     flow = copy.deepcopy(flow or model.flow).to(torch.float64).eval()
     source = given if isinstance(given, Frame) else torch.from_numpy(np.array(given))
+    if not model.encoding.continuous:
+        return reduce(model.sample(len(base), source, seed=0).numpy())
     context = model.encoding.contexts(model.encoding.codes(source, "given"))
     parts = []
     with torch.no_grad():

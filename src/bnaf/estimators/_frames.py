@@ -1,7 +1,6 @@
 """Rows of every kind, as scikit-learn's users hold them: frames, arrays of text, empty cells."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,7 +61,10 @@ def named_frame(X: Any, names: Sequence[str]) -> Frame:
         TableError: If a frame lacks one.
     """
     if hasattr(X, "columns") and not isinstance(X, np.ndarray):
-        return read_frame(X, columns=names)
+        frame = read_frame(X)
+        if {*names} <= {*frame.names} or len(frame.names) != len(names):
+            return frame.select(names)
+        return frame.renamed(names)  # names that are no text, which scikit-learn passes over
     values = np.asarray(X)
     if values.ndim != 2 or values.shape[1] != len(names):
         raise ShapeError(
@@ -70,10 +72,7 @@ def named_frame(X: Any, names: Sequence[str]) -> Frame:
         )
     text = values.dtype.kind in "OUS"
     frame = _text_frame(values) if text else read_frame(values.astype(np.float64))
-    columns = [
-        replace(column, name=name) for column, name in zip(frame.columns, names, strict=True)
-    ]
-    return Frame(tuple(columns))
+    return frame.renamed(names)
 
 
 def join_frames(*frames: Frame) -> Frame:
@@ -99,12 +98,13 @@ def target_frame(y: Any, names: Sequence[str]) -> Frame:
         if getattr(values, "ndim", 1) == 2:
             columns = {name: values[:, place] for place, name in enumerate(names)}
         frame = read_frame(columns)
-    named = [replace(column, name=name) for column, name in zip(frame.columns, names, strict=True)]
-    return Frame(tuple(named))
+    return frame.renamed(names)
 
 
 def is_categorical(y: Any) -> bool:
     """Tell whether one column of targets is of levels: text, a category or true and false."""
+    if y is None:  # which scikit-learn tells of
+        return False
     kind = getattr(getattr(y, "dtype", None), "name", "") or np.asarray(y).dtype.name
     if kind in ("category", "bool", "boolean", "string") or kind.startswith(("str", "bytes")):
         return True

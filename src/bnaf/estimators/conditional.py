@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float64
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
@@ -41,13 +42,18 @@ from bnaf.tables.frames import Frame
 REACH, NODES = 8.0, 401  # of the trapezoidal rule over the base, exact for what is smooth
 
 
+def _has_classes(estimator: Any) -> bool:
+    return hasattr(estimator, "classes_")
+
+
 class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
     r"""Density :math:`p(y \mid X)` of one or several columns given others, by a flow.
 
     It is a regressor that predicts a whole law: ``predict`` returns its mean, ``predict_std`` its
     deviation, ``predict_quantiles`` and ``predict_interval`` its quantiles. Of one column of y
     they are exact, and so is ``cdf``: quantiles are roots of the flow, means a quadrature over
-    them. Of several columns they come from base draws, the same for every row. Unlike that of
+    them. Of several columns they come from base draws, the same for every row, and of a column of
+    few values, or with empty cells, from draws. Unlike that of
     other regressors, ``score`` is the mean log-density in nats, not a share of the variance.
     Up to 10,000 rows of one column are fitted by several flows, as ``members`` says; of others a
     tenth is set aside by the seed, to tell when to stop.
@@ -178,18 +184,10 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
             return found
         return self._moments(X)[0]
 
+    @available_if(_has_classes)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the probability of each of ``classes_`` for each row of X.
-
-        Raises:
-            SettingsError: If y is no category.
-        """
+        """Return the probability of each of ``classes_`` for each row of X, where y has some."""
         check_is_fitted(self)
-        if not hasattr(self, "classes_"):
-            raise SettingsError(
-                "predict_proba is of a category, got numbers as y; ask for the cdf, or fit y as "
-                "text."
-            )
         given = self._frame(X)
         context = self.model_.encoding.codes(given, "given")
         scores = np.empty((len(given), len(self.classes_)))
@@ -238,7 +236,11 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
             given, targets = self._validate(X, y, reset=False)
         z, weights = _nodes()
         levels = normal_cdf(z).numpy()
-        values = summarise(self.model_, given, z, lambda points: points[..., 0].T)
+        if not self._by_roots:
+            weights = np.full(self.draws, 1 / self.draws)
+            levels = (np.arange(self.draws).reshape(-1, 1) + 0.5) / self.draws
+            z = spread_base(self.draws, 1)
+        values = summarise(self.model_, given, z, lambda points: np.sort(points[..., 0].T))
         above = values > targets.reshape(-1, 1)
         scores: np.ndarray = 2 * ((above - levels.T) * (values - targets.reshape(-1, 1))) @ weights
         return scores
@@ -276,7 +278,7 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
             raise SettingsError(f"quantiles must be numbers between 0 and 1, got {quantiles!r}.")
 
         given = self._given(X)
-        if self.n_outputs_ == 1:
+        if self._by_roots:
             z = torch.special.ndtri(torch.from_numpy(levels.copy()))
             values = summarise(
                 self.model_, given, z.nan_to_num(posinf=0, neginf=0).unsqueeze(1), _rows_first
@@ -343,7 +345,7 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
         """Return means and deviations."""
         given = self._given(X)
         z, weights = _nodes()
-        if self.n_outputs_ > 1:
+        if not self._by_roots:
             z = spread_base(self.draws, self.n_outputs_)
             weights = np.full(len(z), 1 / len(z))
 
@@ -357,6 +359,11 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
         mean = means.mean(0)
         variance = (variances + (means - mean) ** 2).mean(0)
         return self._like_y(mean), self._like_y(np.sqrt(variance))
+
+    @property
+    def _by_roots(self) -> bool:
+        """Whether quantiles are roots of the flow: of one column of numbers."""
+        return self.n_outputs_ == 1 and self.model_.encoding.continuous
 
     def _expect_one(self, name: str) -> None:
         check_is_fitted(self)

@@ -95,8 +95,8 @@ def log_mass(z: Elements, below: Elements, above: Elements) -> Elements:
         above: Distances to their upper ends.
 
     Example:
-        >>> log_mass(*torch.tensor([[0.0, 0.0], [1e-7, torch.inf], [1e-7, 0.0]]))
-        tensor([-16.3436,  -0.6931])
+        >>> log_mass(*torch.tensor([[0.0, 0.0], [1e-3, torch.inf], [1e-3, 0.0]]))
+        tensor([-7.1335, -0.6931])
     """
     no_lower, no_upper = below.isinf(), above.isinf()
     halved = no_lower | no_upper

@@ -38,6 +38,8 @@ class SolvedTransform(RowTransform):
         y = torch.where(inside.unsqueeze(-1), y, 0.0)
         with torch.no_grad():
             x = self._solve(y.detach())
+            inside = inside & x.isfinite().all(-1)  # others lie beyond all numbers
+            x = torch.where(inside.unsqueeze(-1), x, 0.0)
         if torch.is_grad_enabled():
             x = self._attach(x, y)
         log_det = -self._map(x, ladj=True).log_det if ladj else y.new_zeros(batch)

@@ -97,6 +97,9 @@ class Encoding(ABC):
     noisy: ClassVar[bool]
     """Whether a flow turns rows into base noise, entry by entry."""
 
+    continuous: bool = True
+    """Whether rows are a function of base noise alone."""
+
     types: tuple[str, ...]
     """Types of the codes of modelled columns, by NumPy's names."""
 

@@ -48,6 +48,7 @@ class KindEncoding(Encoding):
         self.schema, self.given_schema = schema, given_schema
         self.location, self.scale = location, scale
         self.types = ("float64",) * len(self.columns)
+        self.continuous = not schema.levels and schema.numbers == len(self.columns)
 
     @property
     def features(self) -> int:
@@ -188,7 +189,7 @@ class KindEncoding(Encoding):
         z: Float64[Tensor, "*all_batch _"],
         context: Float64[Tensor, "*_ _"] | None,
     ) -> Float64[Tensor, "*all_batch columns"]:
-        if self.schema.levels or self.schema.numbers != len(self.columns):
+        if not self.continuous:
             raise SettingsError(
                 f"Columns {', '.join(self.columns)} are not numbers alone: some are discrete, "
                 "have empty cells, or take a value often; expected numbers. Draw samples."

@@ -72,6 +72,11 @@ class Frame:
         found = tuple(self.columns[index] for index in find_columns(names, self.names))
         return replace(self, columns=found)
 
+    def renamed(self, names: Sequence[str]) -> "Frame":
+        """Return the same columns with other names, in their order."""
+        named = [replace(own, name=name) for own, name in zip(self.columns, names, strict=True)]
+        return replace(self, columns=tuple(named))
+
     def take(self, indices: Any) -> "Frame":
         """Return the rows at some indices, or those that a mask marks."""
         indices = np.asarray(indices)
