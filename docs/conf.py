@@ -23,6 +23,7 @@ nitpick_ignore_regex = [
     ("py:.*", r"(torch|numpy|matplotlib|sklearn|jaxtyping|pyro|sbi|zuko)\..*"),
     ("py:.*", r"(abc|collections|datetime|pathlib|typing)\..*"),
     ("py:.*", "Tensor|ndarray|Ellipsis"),  # as annotations spell them
+    ("py:.*", r"bnaf\..*\._\w+\..*"),  # private bases, which have no page
 ]
 
 myst_enable_extensions = ["amsmath", "dollarmath"]

@@ -60,9 +60,9 @@ def score(estimator, rows=X):
 @pytest.mark.filterwarnings("ignore::bnaf.errors.TableWarning")  # of the checks' own tables
 @parametrize_with_checks(
     [
-        FlowDensity(training={"steps": 100}),
-        ConditionalFlowDensity(training={"steps": 40}, draws=64),
-        FlowOutlierDetector(training={"steps": 100}),
+        FlowDensity(training={"steps": 40}),
+        ConditionalFlowDensity(training={"steps": 20}, draws=64),
+        FlowOutlierDetector(training={"steps": 40}),
     ]
 )
 def test_the_contract_of_scikit_learn(estimator, check):

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from bnaf.errors import ShapeError, TableError
-from bnaf.model._frames import is_plain
+from bnaf.tables.column import Column
 from bnaf.tables.frames import Frame, read_frame
 
 
@@ -21,12 +21,13 @@ class WeighedFrame(NamedTuple):
 def mixed_frame(X: Any) -> Frame | None:
     """Return rows as a frame if columns are of several kinds or cells are empty; none if not.
 
-    Frames are read by what their columns hold; arrays are of text, or of numbers with nan where
-    a cell is empty.
+    A frame of numbers alone, all of them there, is what its array is, as scikit-learn asks; other
+    frames are read by what their columns hold. Arrays are of text, or of numbers with nan where a
+    cell is empty.
     """
     if hasattr(X, "columns") and not isinstance(X, np.ndarray):
         frame = read_frame(X)
-        return None if is_plain(frame, frame.names, (), {}, {}) else frame
+        return None if all(_is_amount(column) for column in frame.columns) else frame
     if not isinstance(X, np.ndarray | list | tuple):
         return None
     try:
@@ -111,6 +112,11 @@ def is_categorical(y: Any) -> bool:
     if kind != "object":
         return False
     return not _is_numeric(np.asarray(y, dtype=object).reshape(len(y), -1))
+
+
+def _is_amount(column: Column) -> bool:
+    """Tell whether a column holds numbers, not true and false, and no cell is empty."""
+    return column.holds == "numbers" and column.type != "bool" and not column.empty.any()
 
 
 def _is_numeric(values: np.ndarray) -> bool:

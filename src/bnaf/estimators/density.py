@@ -15,12 +15,12 @@ class FlowDensity(DensityMixin, RowEstimator):
 
     Columns are standardised, and log-densities are in the units of the data given to ``fit``. A
     row that occurs twice and one of weight two come to the same model. Values of an array that
-    repeat often, as those of a column of counts do, have no density: give a frame, whose columns
-    are read by what they hold, or spread them beforehand, as :func:`bnaf.read_table` does with
-    ``dequantise``.
+    repeat often, as those of a column of counts do, have no density: :meth:`bnaf.Model.fit` gives
+    them masses, or spread them beforehand, as :func:`bnaf.read_table` does with ``dequantise``.
 
-    Frames may have columns of text, categories, dates, whole or rounded numbers, and cells may be
-    empty, nan in an array: what is discrete then has a mass, and ``sample`` returns a frame.
+    Frames with columns of text, categories, dates or true and false, or with empty cells, nan in
+    an array, are read by what their columns hold: what is discrete then has a mass, and ``sample``
+    returns a frame.
 
     Args:
         flow: Name of a flow in :mod:`bnaf.flows.registry`.
