@@ -285,7 +285,7 @@ def test_given_columns_are_conditioned_on():
     x = torch.randn(600, 1, dtype=torch.float64)
     table = Table(torch.cat([x, 5 * x + 0.1 * torch.randn_like(x)], 1), ("cause", "effect"))
     settings = TrainingSettings(steps=250)
-    model = fitted(table, given=["cause"], settings=settings)
+    model = fitted(table, given=["cause"], settings=settings, members=1)
     assert model.columns == ("effect",)
     assert model.given_columns == ("cause",)
     draws = model.sample(200, given=torch.tensor([1.0]), seed=0)

@@ -225,6 +225,7 @@ def test_the_default_does_not_memorise_gaussian_rows():
     assert held_out_lead(correlated(60, 5).numpy(), FlowDensity) > -0.1
 
 
+@pytest.mark.slow
 def test_the_conditional_default_beats_a_linear_regression():
     X, y = make_friedman1(300, n_features=5, random_state=0)
     law = ConditionalFlowDensity().fit(X[:200], y[:200])

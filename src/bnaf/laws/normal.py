@@ -69,8 +69,8 @@ def mean_score(scores: Float[Tensor, "*batch members"]) -> Float[Tensor, "*batch
     or the same of the other tail, :math:`-z` and :math:`-z_k`, where that holds the smaller share.
 
     Example:
-        >>> mean_score(torch.tensor([[-1000.0, -1000.0], [0.0, 0.0]]))
-        tensor([-1000.,     0.])
+        >>> mean_score(torch.tensor([[-1000.0, -1000.0], [3.0, 3.0]])).round()
+        tensor([-1000.,     3.])
     """
     below, above = (log_ndtr(side).logsumexp(-1) for side in (scores, -scores))
     lower = below <= above
