@@ -61,7 +61,7 @@ def score(estimator, rows=X):
 @parametrize_with_checks(
     [
         FlowDensity(training={"steps": 40}),
-        ConditionalFlowDensity(training={"steps": 20}, draws=64, members=2),
+        ConditionalFlowDensity(training={"steps": 30}, draws=64, members=1),
         FlowOutlierDetector(training={"steps": 40}),
     ]
 )
