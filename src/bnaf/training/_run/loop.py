@@ -217,8 +217,7 @@ class TrainingRun:
 
     def _evaluate(self) -> None:
         state, started = self.state, monotonic()
-        state.loss = self.stepper.read_loss(otherwise=state.loss)
-        self.stepper.reset_loss()
+        state.loss = self.stepper.close_loss(otherwise=state.loss)
         valid = None if self.plan.valid is None else self.stepper.validate(self.plan.valid)
         rate = self._rate(self._share())
         entry = Evaluation(state.step, state.epoch, state.seconds, state.loss, valid, rate)
