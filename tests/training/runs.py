@@ -228,7 +228,7 @@ def processes(folder: Path) -> None:
     train_in_fork("odd_two", two)
     train_in_fork("timed", two | {"steps": None, "seconds": 0.7})
     for name in ("stopped", "pressed"):
-        fork_and_wait(partial(train_together, folder, name, two | {"steps": 400}, stop_at=2))
+        fork_and_wait(partial(train_together, folder, name, two | {"steps": 100_000}, stop_at=2))
     train_in_fork("lone_one", {})
     train_in_fork("lone_two", two)
     fork_and_wait(write_rows, folder / "rows.parquet")
