@@ -10,6 +10,7 @@ import pytest
 import torch
 from commands import run as run_command
 from commands import succeed
+from patches import with_few_patches
 
 import bnaf
 from bnaf import SettingsError, TableError, TrainingSettings
@@ -69,7 +70,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def few_patches(monkeypatch):
-    monkeypatch.setattr("bnaf.datasets.patches.PATCH_COUNTS", (200, 60, 60))
+    monkeypatch.setitem(SUITE, "bsds300", with_few_patches(200, 60, 60))
 
 
 def make_run(name, flow, seed=0, limits=LIMITS, settings=None):
