@@ -28,7 +28,7 @@ from bnaf.training._run.devices import is_first_process, make_fabric, sum_over
 from bnaf.training._run.logs import make_loggers, next_version
 from bnaf.training._run.loop import Plan, TrainingRun
 from bnaf.training._run.schedule import Budget
-from bnaf.training._run.signals import Forwarding, Interrupts
+from bnaf.training._run.signals import Interrupts, forwarded_interrupts
 from bnaf.training._run.state import check_facts
 from bnaf.training.batches import BatchSource
 from bnaf.training.objectives import Objective
@@ -213,7 +213,7 @@ def _launch(fabric: Fabric, train: Callable[..., Outcome]) -> Outcome:
         return outcome
     with TemporaryDirectory() as folder:
         path = Path(folder) / "outcome"
-        with Forwarding() as asked:
+        with forwarded_interrupts() as asked:
             try:
                 fabric.launch(partial(_hand_over, train=train, path=path))
             except Exception:
