@@ -32,7 +32,7 @@ PATIENCE_SHARE = 0.1  # of a budget that the rate decays to, without improvement
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """What a run works through.
 
     Args:
@@ -71,7 +71,7 @@ class TrainingRun:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: RunPlan,
         fabric: Fabric,
         progress: Progress,
         interrupts: Interrupts,
