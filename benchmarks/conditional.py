@@ -36,14 +36,14 @@ class Law(NamedTuple):
     quantiles: Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
-class Rows(NamedTuple):
+class Pairs(NamedTuple):
     """What is conditioned on, and what is modelled."""
 
     x: np.ndarray
     y: np.ndarray
 
 
-def load(folder: Path, table: str) -> Rows:
+def load(folder: Path, table: str) -> Pairs:
     """Read a table, as it is laid out or as it comes, with its last column to model."""
     import pandas as pd
 
@@ -53,18 +53,18 @@ def load(folder: Path, table: str) -> Rows:
     if table == "diamonds":
         frame = frame[["carat", "depth", "table", "x", "y", "z", "price"]]
     rows = frame.to_numpy(np.float64)
-    return Rows(rows[:, :-1], rows[:, -1])
+    return Pairs(rows[:, :-1], rows[:, -1])
 
 
-def cut(rows: Rows, seed: int, share: float = 0.1) -> tuple[Rows, Rows]:
+def cut(rows: Pairs, seed: int, share: float = 0.1) -> tuple[Pairs, Pairs]:
     """Return most of the rows, and a share of them."""
     order = np.random.default_rng(seed).permutation(len(rows.y))
     count = int(share * len(order))
     chosen, rest = order[:count], order[count:]
-    return Rows(rows.x[rest], rows.y[rest]), Rows(rows.x[chosen], rows.y[chosen])
+    return Pairs(rows.x[rest], rows.y[rest]), Pairs(rows.x[chosen], rows.y[chosen])
 
 
-def fit_bnaf(rows: Rows, seconds: float, seed: int) -> Law:
+def fit_bnaf(rows: Pairs, seconds: float, seed: int) -> Law:
     """Fit ours."""
     from bnaf.estimators import ConditionalFlowDensity
 
@@ -73,7 +73,7 @@ def fit_bnaf(rows: Rows, seconds: float, seed: int) -> Law:
     return Law(law.log_prob, law.predict_quantiles)
 
 
-def fit_ngboost(rows: Rows, seconds: float, seed: int, *, tuned: bool = False) -> Law:
+def fit_ngboost(rows: Pairs, seconds: float, seed: int, *, tuned: bool = False) -> Law:
     """Fit NGBoost's Gaussians: 500 trees, or as many as held-out rows ask for."""
     from ngboost import NGBRegressor
     from scipy.stats import norm
@@ -113,7 +113,7 @@ def through_quantiles(quantiles: Callable[[np.ndarray, np.ndarray], np.ndarray])
     return Law(log_prob, quantiles)
 
 
-def fit_forest(rows: Rows, seconds: float, seed: int) -> Law:
+def fit_forest(rows: Pairs, seconds: float, seed: int) -> Law:
     """Fit a quantile forest."""
     from quantile_forest import RandomForestQuantileRegressor
 
@@ -123,7 +123,7 @@ def fit_forest(rows: Rows, seconds: float, seed: int) -> Law:
     return through_quantiles(lambda x, levels: model.predict(x, quantiles=list(levels)))
 
 
-def fit_boosting(rows: Rows, seconds: float, seed: int) -> Law:
+def fit_boosting(rows: Pairs, seconds: float, seed: int) -> Law:
     """Fit scikit-learn's gradient-boosted quantiles, 21 of them, and interpolate the others."""
     from scipy.special import ndtri
     from sklearn.ensemble import HistGradientBoostingRegressor
@@ -144,7 +144,7 @@ def fit_boosting(rows: Rows, seconds: float, seed: int) -> Law:
     return through_quantiles(quantiles)
 
 
-def fit_network(rows: Rows, seconds: float, seed: int, make: Any) -> Law:
+def fit_network(rows: Pairs, seconds: float, seed: int, make: Any) -> Law:
     """Train a law of torch on standardised rows by Adam, with decay and held-out rows."""
     import copy
 
@@ -216,7 +216,7 @@ def make_mixture(inputs: int, components: int = 5) -> Any:
     return Mixture()
 
 
-def fit_ensemble(rows: Rows, seconds: float, seed: int) -> Law:
+def fit_ensemble(rows: Pairs, seconds: float, seed: int) -> Law:
     """Train five Gaussian networks, a fifth of the time each, and average their densities."""
     laws = [
         fit_network(rows, seconds / 5, 10 * seed + k, lambda inputs: make_mixture(inputs, 1))
@@ -251,7 +251,7 @@ def make_zuko(name: str) -> Callable[[int], Any]:
     return make
 
 
-CONTESTANTS: dict[str, Callable[[Rows, float, int], Law]] = {
+CONTESTANTS: dict[str, Callable[[Pairs, float, int], Law]] = {
     "bnaf": fit_bnaf,
     "NGBoost": fit_ngboost,
     "NGBoost tuned": lambda rows, seconds, seed: fit_ngboost(rows, seconds, seed, tuned=True),
@@ -264,7 +264,7 @@ CONTESTANTS: dict[str, Callable[[Rows, float, int], Law]] = {
 }
 
 
-def judge(law: Law, test: Rows) -> Record:
+def judge(law: Law, test: Pairs) -> Record:
     """Return how good a law is."""
     import scoringrules
 

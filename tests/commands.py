@@ -32,7 +32,7 @@ def only_line(text):
 
 def process(*words, **options):
     command = [sys.executable, "-m", "bnaf.cli", *map(str, words)]
-    return subprocess.run(command, capture_output=True, timeout=120, **options)
+    return subprocess.run(command, capture_output=True, **options)
 
 
 def fill_folder(folder):

@@ -31,6 +31,27 @@ def _seed():
     torch.manual_seed(0)
 
 
+class Clock:
+    """Clock that stands still but when told to go on, so that no test depends on a machine."""
+
+    def __init__(self):
+        self.seconds = 0.0
+
+    def __call__(self):
+        return self.seconds
+
+    def go_on(self, seconds):
+        self.seconds += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The clock by which runs spend their time."""
+    clock = Clock()
+    monkeypatch.setattr("time.monotonic", clock)
+    return clock
+
+
 @pytest.fixture(params=["kernels", "plain", "context"])
 def conditional(request, name):
     """Whether the case has a context; those without run with and without the kernels."""

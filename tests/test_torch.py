@@ -25,6 +25,16 @@ def test_transforms_of_torch_func_and_forward_mode_are_noticed():
     assert seen == [(False, False), (True, True), (True, True)]
 
 
+def test_gamma_draws_follow_from_the_generator_that_is_given():
+    for draw in _torch.GAMMA_DRAWS:
+        one, same, other = (
+            draw(torch.ones(2, 3), generator=torch.Generator().manual_seed(seed))
+            for seed in (1, 1, 2)
+        )
+        assert torch.equal(one, same)
+        assert not torch.equal(one, other)
+
+
 def test_gradients_that_come_many_at_a_time_are_noticed():
     seen = []
 

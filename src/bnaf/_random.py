@@ -18,11 +18,13 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from bnaf._torch import GAMMA_DRAWS
+
 _TAKE_GENERATORS: frozenset[Callable[..., Any]] = frozenset(
     [
         *(torch.rand, torch.randn, torch.randint, torch.randperm, torch.normal),
         *(torch.bernoulli, torch.binomial, torch.multinomial, torch.poisson),
-        *(torch._standard_gamma, torch._sample_dirichlet),
+        *GAMMA_DRAWS,
         *(Tensor.uniform_, Tensor.normal_, Tensor.log_normal_, Tensor.cauchy_),
         *(Tensor.bernoulli, Tensor.bernoulli_, Tensor.exponential_, Tensor.geometric_),
         *(Tensor.multinomial, Tensor.random_),

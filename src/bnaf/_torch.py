@@ -8,6 +8,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+GAMMA_DRAWS = (torch._standard_gamma, torch._sample_dirichlet)
+"""What torch's laws draw gamma and Dirichlet numbers by; both take a generator."""
+
 
 def traced() -> bool:
     """Tell whether the values of tensors are out of reach: under torch.compile or torch.func."""

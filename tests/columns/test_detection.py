@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from near import assert_near
 
 from bnaf import SettingsError, TableError
 from bnaf.columns.schema import Schema
@@ -105,7 +106,7 @@ def test_numbers_of_any_size_come_back(scale):
     frame = read_frame({"x": NORMAL * scale})
     schema = Schema.fit(frame)
     back = schema.decode(schema.encode(frame).rows)
-    np.testing.assert_allclose(back["x"].values, NORMAL * scale, rtol=1e-9)
+    assert_near(back["x"].values, NORMAL * scale, share=1e-9)
 
 
 def test_a_table_of_which_nothing_is_left_is_refused():

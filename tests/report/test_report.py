@@ -16,7 +16,6 @@ import torch
 import bnaf
 from bnaf.report import assess, render_report, write_report
 from bnaf.report.care import find_care
-from bnaf.report.page import _standing_row
 from bnaf.report.parts import find_parts
 from bnaf.report.words import say_gain, say_rows
 from bnaf.tables.splits import RowSplit
@@ -288,7 +287,12 @@ def test_few_rows_need_care(found, model, table):
 def test_the_gain_is_said_in_plain_words(found, gain, said):
     standing = found.standing._replace(gain=gain)
     assert said in say_gain(standing)
-    assert len(_standing_row(standing)) == 5
+
+
+def test_what_no_gaussian_stands_beside_is_a_dash(found):
+    bare = found.standing._replace(baseline=None, gain=None)
+    page = render_report(replace(found, standings=(bare,), private=True))
+    assert page.count(">–</td>") == 2
 
 
 def test_facts_are_ready_for_json(found):

@@ -10,6 +10,7 @@ import pytest
 import torch
 from commands import run as run_command
 from commands import succeed
+from patches import with_few_patches
 
 import bnaf
 from bnaf import SettingsError, TableError, TrainingSettings
@@ -69,7 +70,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def few_patches(monkeypatch):
-    monkeypatch.setattr("bnaf.datasets.patches.PATCH_COUNTS", (200, 60, 60))
+    monkeypatch.setitem(SUITE, "bsds300", with_few_patches(200, 60, 60))
 
 
 def make_run(name, flow, seed=0, limits=LIMITS, settings=None):
@@ -230,14 +231,22 @@ def test_fresh_patches_are_trained_on(data, tmp_path):
     assert record["fresh"]
 
 
-class Stop(Silence):
-    """Display that asks the process to stop after the second step."""
+class After(Silence):
+    """Display with something that happens after one of the steps."""
 
     interval = 0.0
 
+    def __init__(self, step, happen):
+        self.step, self.happen = step, happen
+
     def show(self, view):
-        if view.step == 2:
-            signal.raise_signal(signal.SIGTERM)
+        if view.step == self.step:
+            self.happen()
+
+
+def stop():
+    """Ask this process to stop."""
+    signal.raise_signal(signal.SIGTERM)
 
 
 @pytest.mark.parametrize(("flow", "settings"), [(OURS, SMALL), ("glow", {"transforms": 1})])
@@ -249,32 +258,28 @@ def test_a_run_that_was_cut_short_goes_on_to_the_same_numbers(data, tmp_path, fl
         folder.mkdir()
     record = carry_out(run, rows, whole, Silence())
     with pytest.raises(KeyboardInterrupt):
-        carry_out(run, rows, parts, Stop())
+        carry_out(run, rows, parts, After(2, stop))
     assert [path.suffix for path in parts.iterdir()] == [".checkpoint"]
     resumed = carry_out(run, rows, parts, Silence())
     assert resumed["measures"] == record["measures"]
     assert [path.suffix for path in parts.iterdir()] == [".safetensors"]
 
 
-def test_time_that_was_spent_before_counts(data, tmp_path):
+def test_time_that_was_spent_before_counts(data, clock, tmp_path):
     rows = StudyRows.read("power", data)
-    run = make_run("power", OURS, limits=Limits(seconds=1e-9, test_rows=20))
-    record = carry_out(run, rows, tmp_path, Silence())
-    assert record["steps"] == 1
-    spent = make_run("power", OURS, limits=Limits(seconds=3600.0, steps=4, test_rows=20))
+    run = make_run("power", OURS, limits=Limits(seconds=10.0, steps=9, test_rows=20))
+
+    def wait():
+        clock.go_on(6.0)
+
+    def wait_and_stop():
+        wait()
+        stop()
+
     with pytest.raises(KeyboardInterrupt):
-        carry_out(spent, rows, tmp_path, Stop())
-    (checkpoint,) = tmp_path.glob("*.checkpoint")
-    before = _seconds(checkpoint)
-    assert before > 0
-    assert carry_out(spent, rows, tmp_path, Silence())["seconds"] > before
-
-
-def _seconds(checkpoint):
-    from safetensors import safe_open
-
-    with safe_open(checkpoint, framework="pt") as file:
-        return json.loads(file.metadata()["bnaf.checkpoint"])["state"]["seconds"]
+        carry_out(run, rows, tmp_path, After(2, wait_and_stop))
+    record = carry_out(run, rows, tmp_path, After(4, wait))
+    assert (record["reason"], record["steps"]) == ("budget", 5)  # twice 6 seconds are over 10
 
 
 def test_a_run_that_fails_is_recorded_with_the_reason(data, tmp_path):

@@ -17,7 +17,7 @@ from bnaf import BNAF, SettingsError, TableError
 from bnaf.datasets.images import IMAGE_FILES
 from bnaf.studies.ledger import Ledger
 from bnaf.studies.vae.data import evaluation_source, read_images, training_source
-from bnaf.studies.vae.figures import draw_curves, draw_images
+from bnaf.studies.vae.drawings import draw_curves, draw_images
 from bnaf.studies.vae.networks import (
     Decoder,
     Encoder,

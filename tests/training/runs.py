@@ -29,6 +29,7 @@ from bnaf.training.progress import Silence
 STEPS = 400
 KILLS, APART = 4, 60  # of a run, and the most steps that one waits for
 SIGN = 2048  # bytes; a pipe holds some thirty of them
+READY = b"!"  # from a fork that is whole: before that, Python loses what it is sent
 
 
 def make_flow(dtype: torch.dtype = torch.float32) -> bnaf.BNAF:
@@ -132,6 +133,7 @@ def kill(folder: Path, schedule: str, seed: int) -> None:
             reader, writer = os.pipe()
             child = fork(watched, reader, writer, place, schedule)
             os.close(writer)
+            os.read(reader, len(READY))
             if number > 0:  # the first comes while all is still being set up
                 await_steps(reader, chance.randrange(APART), place / "run.safetensors")
             time.sleep(chance.uniform(0, 0.02))
@@ -154,6 +156,7 @@ def kill(folder: Path, schedule: str, seed: int) -> None:
 
 def watched(reader: int, writer: int, place: Path, schedule: str) -> None:
     os.close(reader)
+    os.write(writer, READY)
     resumable(place, schedule, writer)
 
 
@@ -228,7 +231,7 @@ def processes(folder: Path) -> None:
     train_in_fork("odd_two", two)
     train_in_fork("timed", two | {"steps": None, "seconds": 0.7})
     for name in ("stopped", "pressed"):
-        fork_and_wait(partial(train_together, folder, name, two | {"steps": 400}, stop_at=2))
+        fork_and_wait(partial(train_together, folder, name, two | {"steps": 100_000}, stop_at=2))
     train_in_fork("lone_one", {})
     train_in_fork("lone_two", two)
     fork_and_wait(write_rows, folder / "rows.parquet")

@@ -23,7 +23,7 @@ from bnaf.block.weights import Modulation, Networks, NetworkWeights
 from bnaf.laws.cells import Cells, log_mass
 from bnaf.laws.normal import log_normal_density
 
-Columns = Float[Tensor, "features rows"]
+ByFeature = Float[Tensor, "features rows"]
 DOWN, UP = -1, 1
 
 
@@ -64,7 +64,7 @@ class _Spans:
     """
 
     def __init__(
-        self, below: Columns, above: Columns, wide: Bool[Tensor, "features rows"]
+        self, below: ByFeature, above: ByFeature, wide: Bool[Tensor, "features rows"]
     ) -> None:
         self.endless = below.isinf(), above.isinf()
         self.widths = [
@@ -88,7 +88,7 @@ class _Spans:
             for width, side in zip(self.widths, (DOWN, UP), strict=True)
         ]
 
-    def log_mass(self, z: Columns) -> Columns:
+    def log_mass(self, z: ByFeature) -> ByFeature:
         """Return the log-mass of the intervals, at the end of the way."""
         below, above = (
             torch.where(endless, torch.inf, width)
@@ -101,10 +101,10 @@ def widen(
     weights: NetworkWeights,
     activation: Activation,
     hidden: list[Tensor],
-    width: Columns,
+    width: ByFeature,
     side: int,
     context: tuple[Modulation, ...] | None,
-) -> Columns:
+) -> ByFeature:
     """Return the distance of two outputs, given that of two inputs and what the first meets."""
     features = len(width)
     delta = width.unsqueeze(1)

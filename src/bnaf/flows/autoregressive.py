@@ -1,5 +1,6 @@
 """What flows have in common that bend every feature as the features before it say."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -23,8 +24,8 @@ from bnaf.laws.transforms import RowTransform
 class AutoregressiveFlow(NetworkFlow):
     """Stack of transforms that bend every feature as a masked network says.
 
-    The network reads the features before it and the context. A flow that derives from this sets
-    ``curve``, what a feature is bent by, and then draws the networks that say its numbers.
+    The network reads the features before it and the context. A flow that derives from this says
+    what a feature is bent by, and draws the networks that say its numbers.
 
     Args:
         features: Number of columns of a row.
@@ -37,7 +38,6 @@ class AutoregressiveFlow(NetworkFlow):
     """
 
     order_buffers: ClassVar[tuple[str, ...]] = ("mixings.orders",)
-    curve: Curve
 
     def _draw_networks(
         self,
@@ -76,9 +76,9 @@ class AutoregressiveFlow(NetworkFlow):
         if scaled and self.context_features:
             self.scale = ContextScale(self.features, self.context_features)
 
+    @abstractmethod
     def _curves(self) -> Sequence[Curve]:
-        """Return the curve of every transform: one for all, where it has no weights itself."""
-        return [self.curve] * len(self.predictors.biases[-1])
+        """Return the curve of every transform."""
 
     def make_transform(
         self, context: Float[Tensor, "*batch context_features"] | None
@@ -87,3 +87,15 @@ class AutoregressiveFlow(NetworkFlow):
         if self.mixings is not None:
             steps = interleave(self.mixings(self.predictors.biases[-1]), steps.parts)
         return after_context(self.scale, context, steps)
+
+
+class OneCurveFlow(AutoregressiveFlow):
+    """Autoregressive flow with one ``curve`` for all transforms, which has no weights itself.
+
+    Its arguments are those of :class:`AutoregressiveFlow`.
+    """
+
+    curve: Curve
+
+    def _curves(self) -> Sequence[Curve]:
+        return [self.curve] * len(self.predictors.biases[-1])

@@ -2,19 +2,18 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from bnaf._checks import whole
 from bnaf.errors import SettingsError
 from bnaf.flows.transformed import TransformFlow, check_normal_base
 from bnaf.laws.normal import mean_score
+from bnaf.laws.roots import Targets, solve_increasing
 from bnaf.laws.transforms import Passage, Points, RowTransform
-
-MOST_STEPS = 200  # of the search for a pre-image
 
 
 class MixtureTransform(RowTransform):
@@ -61,21 +60,32 @@ class MixtureTransform(RowTransform):
     def _solve(self, y: Points) -> Points:
         """Return pre-images: the root lies between those of the members."""
         ends = torch.stack([member.invert(y).rows for member in self.members])
-        low, high, x = ends.amin(0), ends.amax(0), ends.mean(0)
-        previous = torch.full_like(x, torch.inf)
-        tolerance = 1e-6 if x.dtype == torch.float32 else 1e-13
-        for _ in range(MOST_STEPS):
-            z, log_det, _ = self._map(x, ladj=True)
-            error = z - y
-            low, high = torch.where(error < 0, x, low), torch.where(error > 0, x, high)
-            newton = x - error * (-log_det).exp().unsqueeze(-1)
-            good = (newton >= low) & (newton <= high) & (error.abs() <= previous / 2)
-            step = torch.where(good, newton, low + (high - low) / 2) - x
-            near = error.abs() <= tolerance * y.abs().clamp(min=1)
-            if (near | (step.abs() <= torch.finfo(x.dtype).eps * x.abs())).all():
-                break
-            previous, x = error.abs(), torch.where(near, x, x + step)
-        return x
+        low, high = ends.amin(0), ends.amax(0)
+        function = _OfSomeRows(self, low, torch.arange(low.numel(), device=low.device))
+        target, below, above = (part.reshape(1, -1) for part in (y.expand_as(low), low, high))
+        return solve_increasing(function, target, (below, above)).view_as(low)
+
+
+class _OfSomeRows(NamedTuple):
+    """A mixture as a function of one unknown per row; contexts go with all rows or none.
+
+    Args:
+        transform: The mixture.
+        x: Points of all rows.
+        rows: Those of which the unknown is asked for.
+    """
+
+    transform: MixtureTransform
+    x: Points
+    rows: Int[Tensor, " rows"]
+
+    def value_and_slope(self, x: Targets) -> tuple[Targets, Targets]:
+        points = self.x.flatten().index_copy(0, self.rows, x.squeeze(0)).view_as(self.x)
+        z, log_det, _ = self.transform.map(points)
+        return z.reshape(1, -1)[:, self.rows], log_det.exp().reshape(1, -1)[:, self.rows]
+
+    def keep(self, rows: Bool[Tensor, " rows"]) -> "_OfSomeRows":
+        return self._replace(rows=self.rows[rows])
 
 
 class Ensemble(TransformFlow):

@@ -1,12 +1,12 @@
 """The masked autoencoder for distributions, with one normal law a feature or a mixture."""
 
 from bnaf._checks import whole
-from bnaf.flows.autoregressive import AutoregressiveFlow
+from bnaf.flows.autoregressive import OneCurveFlow
 from bnaf.laws.curves import AffineCurve
 from bnaf.laws.mixture import LOG_DEVIATION_LIMIT, MixtureCurve
 
 
-class MADE(AutoregressiveFlow):
+class MADE(OneCurveFlow):
     """Masked autoencoder (Germain et al., 2015): each feature is normal, given those before it.
 
     Its mean and deviation are said by one masked network for all features at once. Its arguments
@@ -36,7 +36,7 @@ class MADE(AutoregressiveFlow):
         )
 
 
-class MADEMoG(AutoregressiveFlow):
+class MADEMoG(OneCurveFlow):
     """Masked autoencoder in which each feature follows a mixture of normal laws.
 
     It is a flow by the distribution functions of its features, each given those before it; see

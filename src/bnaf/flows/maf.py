@@ -3,14 +3,14 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from bnaf.flows.autoregressive import AutoregressiveFlow
+from bnaf.flows.autoregressive import OneCurveFlow
 from bnaf.flows.made import MADEMoG
 from bnaf.flows.networks import NetworkFlow
 from bnaf.laws.curves import AffineCurve
 from bnaf.laws.transforms import ComposeTransform, RowTransform
 
 
-class MAF(AutoregressiveFlow):
+class MAF(OneCurveFlow):
     """Masked autoregressive flow (Papamakarios et al., 2017).
 
     A stack of transforms, each of which scales and shifts every feature as a masked network says

@@ -1,12 +1,12 @@
 """Neural spline flows, autoregressive and by couplings."""
 
 from bnaf._checks import between, whole
-from bnaf.flows.autoregressive import AutoregressiveFlow
+from bnaf.flows.autoregressive import OneCurveFlow
 from bnaf.flows.couplings import CouplingFlow
 from bnaf.laws.spline import SplineCurve
 
 
-class NSF(AutoregressiveFlow):
+class NSF(OneCurveFlow):
     """Autoregressive neural spline flow (Durkan et al., 2019).
 
     A stack of linear maps, each followed by a transform that bends every feature by a spline of

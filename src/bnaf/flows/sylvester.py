@@ -39,7 +39,7 @@ class Basis(ABC):
         """Return the rows Qv."""
 
 
-class Columns(Basis):
+class Orthogonal(Basis):
     """Columns as they are."""
 
     def __init__(self, matrix: Float[Tensor, "*batch features vectors"]) -> None:
@@ -268,7 +268,7 @@ class Sylvester(TransformFlow):
     def _bases(self, numbers: Float[Tensor, "transforms *batch numbers"]) -> list[Basis]:
         if self.basis == "orthogonal":
             matrices = numbers.unflatten(-1, (self.features, self.vectors))
-            return [Columns(matrix) for matrix in torch.linalg.qr(matrices).Q.unbind()]
+            return [Orthogonal(matrix) for matrix in torch.linalg.qr(matrices).Q.unbind()]
         if self.basis == "householder":
             vectors = numbers.unflatten(-1, (self.reflections, self.features))
             return [Reflections(part) for part in vectors.unbind()]

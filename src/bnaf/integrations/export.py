@@ -131,8 +131,8 @@ class _Program(nn.Module):
             )
         self.flow = copy.deepcopy(model.flow).to("cpu", torch.float64).eval().requires_grad_(False)
         self.function = function
-        self.columns = _Columns(model.standardisation)
-        self.given = _Columns(model.given_standardisation)
+        self.columns = _MatrixStandardisation(model.standardisation)
+        self.given = _MatrixStandardisation(model.given_standardisation)
 
     def forward(self, rows: Tensor, given: Tensor | None = None) -> Tensor:
         """Return log-densities of rows, or rows of noise."""
@@ -147,7 +147,7 @@ class _Program(nn.Module):
         return self.columns.restore(x, context)
 
 
-class _Columns(nn.Module):
+class _MatrixStandardisation(nn.Module):
     """A standardisation as products with matrices, which every runtime has."""
 
     location: Tensor

@@ -36,24 +36,38 @@ class _Search(NamedTuple):
     """Error of the last point."""
 
     @classmethod
-    def start(cls, target: Targets) -> "_Search":
-        """Return a search that begins at the target, with nothing known."""
+    def start(cls, target: Targets, bracket: tuple[Targets, Targets] | None) -> "_Search":
+        """Return a search that begins within a bracket, or at the target where none is known."""
         infinite = torch.full_like(target, torch.inf)
-        return cls(target.clone(), -infinite, infinite, torch.ones_like(target), infinite.clone())
+        x, low, high = target.clone(), -infinite, infinite
+        if bracket is not None:
+            low, high = bracket
+            x = low + (high - low) / 2
+        return cls(x, low, high, torch.ones_like(target), infinite.clone())
 
 
-def solve_increasing(function: Increasing, target: Targets) -> Targets:
+def solve_increasing(
+    function: Increasing, target: Targets, bracket: tuple[Targets, Targets] | None = None
+) -> Targets:
     """Return the root of an increasing function of one unknown per row: Newton within a bracket.
 
     Each row has a bracket of its own, open until a point on either side is seen. A Newton step
     that leaves it, or that has not halved the error, gives way to bisection or, where the bracket
     is open, to a step twice as long as the last.
+
+    Args:
+        function: The function.
+        target: Its values at the roots.
+        bracket: Points below and above each root, where they are known.
+
+    Raises:
+        InversionError: If a root is not found.
     """
     if traced():
-        return _solve_in_graph(function, target)
+        return _solve_in_graph(function, target, bracket)
     solution = torch.empty_like(target)
     rows = torch.arange(target.shape[1], device=target.device)
-    search = _Search.start(target)
+    search = _Search.start(target, bracket)
     for _ in range(MAX_ITERATIONS if target.numel() else 0):
         search, settled, done = _advance(function, target, search)
         if done.any():
@@ -100,7 +114,9 @@ def _advance(
     return _Search(proposal, low, high, reach, error.abs()), settled, done
 
 
-def _solve_in_graph(function: Increasing, target: Targets) -> Targets:
+def _solve_in_graph(
+    function: Increasing, target: Targets, bracket: tuple[Targets, Targets] | None
+) -> Targets:
     """Return the same roots by one loop of a graph; rows that did not end are not a number."""
 
     def goes_on(count: Tensor, done: Tensor, solution: Tensor, *search: Tensor) -> Tensor:
@@ -115,7 +131,7 @@ def _solve_in_graph(function: Increasing, target: Targets) -> Targets:
 
     count = torch.zeros((), dtype=torch.int64, device=target.device)
     done = torch.zeros_like(target, dtype=torch.bool)
-    start = (count, done, torch.full_like(target, torch.nan), *_Search.start(target))
+    start = (count, done, torch.full_like(target, torch.nan), *_Search.start(target, bracket))
     return loop_in_graph(goes_on, advance, start)[2]
 
 

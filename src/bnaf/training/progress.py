@@ -1,8 +1,8 @@
 """What a run shows while it lasts: a bar on a terminal, plain lines elsewhere, or nothing."""
 
 import sys
+import time
 from dataclasses import dataclass
-from time import monotonic
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 BAR_SECONDS, LINE_SECONDS = 0.2, 5.0
@@ -166,7 +166,7 @@ class Pace:
 
     def __init__(self, interval: float) -> None:
         self.interval = interval
-        self.started = self.shown = monotonic()
+        self.started = self.shown = time.monotonic()
         self.step = 0
         self.share = 0.0
 
@@ -176,7 +176,7 @@ class Pace:
 
     def due(self) -> bool:
         """Return whether the last view is old enough."""
-        now = monotonic()
+        now = time.monotonic()
         if now - self.shown < self.interval:
             return False
         self.shown = now
@@ -184,7 +184,7 @@ class Pace:
 
     def estimate(self, step: int, share: float) -> tuple[float, float]:
         """Return steps per second and seconds left."""
-        spent = max(monotonic() - self.started, 1e-9)
+        spent = max(time.monotonic() - self.started, 1e-9)
         gained = share - self.share
         left = spent / gained * (1 - share) if gained > 0 else float("inf")
         return (step - self.step) / spent, left

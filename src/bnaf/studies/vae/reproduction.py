@@ -157,7 +157,7 @@ def _describe(record: Record) -> str:
 def _write(out: Path, ledger: Ledger, trial: VaeTrial, images: ImageParts, folder: Path) -> None:
     """Write the table, the curves, and the images of a run."""
     from bnaf.plots import write_figure  # loads matplotlib
-    from bnaf.studies.vae.figures import draw_curves, draw_images
+    from bnaf.studies.vae.drawings import draw_curves, draw_images
 
     records = list(ledger.records.values())
     with atomic_file(out / f"{STUDY}.md") as file:

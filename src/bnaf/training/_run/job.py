@@ -26,9 +26,9 @@ from bnaf.training._run.checkpoints import (
 )
 from bnaf.training._run.devices import is_first_process, make_fabric, sum_over
 from bnaf.training._run.logs import make_loggers, next_version
-from bnaf.training._run.loop import Plan, TrainingRun
+from bnaf.training._run.loop import RunPlan, TrainingRun
 from bnaf.training._run.schedule import Budget
-from bnaf.training._run.signals import Forwarding, Interrupts
+from bnaf.training._run.signals import Interrupts, forwarded_interrupts
 from bnaf.training._run.state import check_facts
 from bnaf.training.batches import BatchSource
 from bnaf.training.objectives import Objective
@@ -139,9 +139,9 @@ class Job:
     def _units(self) -> InUnits | None:
         return self.progress if isinstance(self.progress, InUnits) else None
 
-    def _plan(self, world_size: int, *, one_rate: bool) -> Plan:
+    def _plan(self, world_size: int, *, one_rate: bool) -> RunPlan:
         epoch_batches = self.source.batch_count(world_size)
-        return Plan(
+        return RunPlan(
             objective=self.objective,
             optimiser=self.optimiser,
             rates={} if one_rate else self.objective.rates(),
@@ -213,7 +213,7 @@ def _launch(fabric: Fabric, train: Callable[..., Outcome]) -> Outcome:
         return outcome
     with TemporaryDirectory() as folder:
         path = Path(folder) / "outcome"
-        with Forwarding() as asked:
+        with forwarded_interrupts() as asked:
             try:
                 fabric.launch(partial(_hand_over, train=train, path=path))
             except Exception:

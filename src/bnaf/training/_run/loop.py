@@ -1,10 +1,10 @@
 """The one loop: steps, evaluations, checkpoints, and when to end."""
 
+import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import torch
@@ -32,7 +32,7 @@ PATIENCE_SHARE = 0.1  # of a budget that the rate decays to, without improvement
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """What a run works through.
 
     Args:
@@ -71,7 +71,7 @@ class TrainingRun:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: RunPlan,
         fabric: Fabric,
         progress: Progress,
         interrupts: Interrupts,
@@ -98,7 +98,7 @@ class TrainingRun:
                 source.settle(self.like, fabric.world_size if source is plan.source else 1)
         self._interrupts = interrupts
         self._pace = Pace(progress.interval)
-        self._started = self._saved = monotonic()
+        self._started = self._saved = time.monotonic()
         self._seconds_before = self._evaluation_seconds = 0.0
         self._poll_every = 1
         self._spent = 0.0  # share of the budget, as of the last step
@@ -170,13 +170,13 @@ class TrainingRun:
             state.reason = "interrupted"
         if self._pace.due():
             self._show()
-        if monotonic() - self._saved > self.plan.checkpoint_every and state.reason is None:
+        if time.monotonic() - self._saved > self.plan.checkpoint_every and state.reason is None:
             self._save()
 
     def _poll(self) -> None:
         """Agree with the other processes on the time and on stopping."""
         state, fabric = self.state, self.fabric
-        seconds = self._seconds_before + monotonic() - self._started
+        seconds = self._seconds_before + time.monotonic() - self._started
         requested = float(self._interrupts.requested)
         if fabric.world_size > 1:
             mine = [seconds if fabric.global_rank == 0 else 0.0, requested]
@@ -216,7 +216,7 @@ class TrainingRun:
         return settings.rate * factor * decay
 
     def _evaluate(self) -> None:
-        state, started = self.state, monotonic()
+        state, started = self.state, time.monotonic()
         state.loss = self.stepper.close_loss(otherwise=state.loss)
         valid = None if self.plan.valid is None else self.stepper.validate(self.plan.valid)
         rate = self._rate(self._share())
@@ -233,7 +233,7 @@ class TrainingRun:
             if dropped and anchored:
                 self.keeper.return_to_anchor()
         if self.plan.budget.seconds:
-            spent = torch.tensor(monotonic() - started, dtype=self.stepper.sums.dtype)
+            spent = torch.tensor(time.monotonic() - started, dtype=self.stepper.sums.dtype)
             self._evaluation_seconds = float(sum_over(self.fabric, spent)) / self.fabric.world_size
 
     def _judge(self, valid: float, rate: float) -> None:
@@ -253,7 +253,7 @@ class TrainingRun:
                 state.reason = "early stopping"
 
     def _save(self) -> None:
-        self._saved = monotonic()
+        self._saved = time.monotonic()
         if self.plan.checkpoint is None or self.fabric.global_rank > 0:
             return
         try:

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -15,10 +16,14 @@ class Interrupts:
 
     A second signal of the same kind does what it would have done before. Outside the main thread,
     where Python gives no say in signals, nothing changes.
+
+    Args:
+        pass_on: What else a signal is told to, if anything.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pass_on: Callable[[int], None] | None = None) -> None:
         self.requested = False
+        self._pass_on = pass_on
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> "Interrupts":
@@ -39,6 +44,8 @@ class Interrupts:
     def _request(self, number: int, frame: FrameType | None) -> None:
         self.requested = True
         self._restore(signal.Signals(number))
+        if self._pass_on is not None:
+            self._pass_on(number)
 
     def _restore(self, number: signal.Signals) -> None:
         if number in self._before:  # a signal may come while this is at work
@@ -46,21 +53,18 @@ class Interrupts:
             self._before.pop(number, None)
 
 
-class Forwarding(Interrupts):
-    """Context in which the processes started in it are asked to end, and this one waits for them.
+def forwarded_interrupts() -> Interrupts:
+    """Return a context in which processes started from now on are asked to end as well.
 
     What came to the whole group, such as Ctrl-C at a terminal, has reached them already. So they
     are sent the other signal, which does not count as a second of the same kind.
     """
+    others = {child.pid for child in multiprocessing.active_children()}
 
-    def __enter__(self) -> "Forwarding":
-        self._others = {child.pid for child in multiprocessing.active_children()}
-        super().__enter__()
-        return self
-
-    def _request(self, number: int, frame: FrameType | None) -> None:
-        super()._request(number, frame)
+    def pass_on(number: int) -> None:
         other = signal.SIGINT if number == signal.SIGTERM else signal.SIGTERM
         for child in multiprocessing.active_children():
-            if child.pid is not None and child.pid not in self._others:
+            if child.pid is not None and child.pid not in others:
                 os.kill(child.pid, other)
+
+    return Interrupts(pass_on)
