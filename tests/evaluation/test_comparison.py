@@ -87,3 +87,12 @@ def test_a_comparison_needs_rows_and_flows_that_exist():
         compare_densities(make_table(), test=0.0, **QUICK)
     with pytest.raises(SettingsError, match="flow must be one of"):
         compare_densities(make_table(), flows=["naf"], **QUICK)
+
+
+def test_rows_of_undefined_density_are_told():
+    model = Model(BNAF(2), columns=["a", "b"])
+    with torch.no_grad():
+        model.flow.networks.log_gain.fill_(1e38)
+    table = Table(torch.ones(4, 2, dtype=torch.float64), ("a", "b"))
+    with pytest.raises(TableError, match="4 of 4 rows have an undefined log-density"):
+        score_table(model, table)

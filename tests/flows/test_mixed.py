@@ -408,3 +408,10 @@ def test_parts_of_as_many_levels_keep_their_places():
         seen = torch.bincount(levels[:, part].long(), minlength=count) + 0.5
         found = network.log_probs(torch.zeros(6).double(), (), part).exp()
         torch.testing.assert_close(found, (seen / seen.sum()).double())
+
+
+def test_what_follows_an_impossible_number_does_not_undo_it():
+    flow = Mixed(levels=[2], numbers=2, statuses=[-1, -1]).double()
+    far, ends = (1e160, 1e300), (torch.inf, 0.5)
+    rows = [[1, x, 0, 0, below, 0, above] for x in far for below, above in (ends, ends[::-1])]
+    assert flow().log_prob(torch.tensor(rows, dtype=torch.float64)).isneginf().all()

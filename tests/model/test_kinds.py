@@ -410,3 +410,15 @@ def test_an_encoding_refuses_a_flow_of_other_levels(model):
     flow = Mixed([5, 2, 2, 2], 5, statuses=model.encoding.schema.statuses)
     with pytest.raises(SettingsError, match="levels are \\[4, 2, 2, 2\\], the flow takes \\[5"):
         Model(flow, model.encoding)
+
+
+@pytest.mark.parametrize("size", [1e-320, 1e-160, 1e160, 1e300])
+@pytest.mark.filterwarnings("ignore::bnaf.errors.TableWarning")
+def test_columns_of_any_size_come_back_from_a_file(size, tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": size * rng.uniform(-1, 1, 60), "text": rng.choice(["a", "b"], 60)})
+    model = Model.fit(frame, settings=QUICK, progress=False)
+    save(model, tmp_path / "model.safetensors")
+    again = load(tmp_path / "model.safetensors").log_prob(frame)
+    assert again.isfinite().all()
+    assert torch.equal(again, model.log_prob(frame))

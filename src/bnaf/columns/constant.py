@@ -8,7 +8,7 @@ import numpy as np
 
 from bnaf._text import plain_name
 from bnaf.columns.kind import Kind, Parts, Values, label_codes, labelled
-from bnaf.columns.stored import entry, refused, text_of
+from bnaf.columns.stored import LARGEST, entry, refused, text_of
 from bnaf.errors import StorageError
 from bnaf.tables.cells import date_type
 from bnaf.tables.column import TEXTS, Column, number_text
@@ -124,7 +124,7 @@ class Constant(Kind):
         fits = isinstance(value, str) if kind in TEXTS else plain
         if kind not in (*TYPES, *TEXTS):
             fits = isinstance(value, int) and abs(value) < 2**63
-        elif plain and not abs(value) < 1e300:
+        elif plain and not abs(value) <= LARGEST:
             fits = False
         if value is not None and not fits:
             raise StorageError(

@@ -12,7 +12,15 @@ from bnaf.columns.kind import Bounds, Kind, Parts, Snapped, Values, shown, told_
 from bnaf.columns.lattice import MOST_DIGITS, find_lattice
 from bnaf.columns.opening import Opening
 from bnaf.columns.ranges import finite_numbers, told_far
-from bnaf.columns.stored import bounds_of, number_of, numbers_of, refused, text_of, whole_of
+from bnaf.columns.stored import (
+    SMALLEST,
+    bounds_of,
+    number_of,
+    numbers_of,
+    refused,
+    text_of,
+    whole_of,
+)
 from bnaf.errors import TableError
 from bnaf.tables.column import Column
 from bnaf.tables.names import list_columns
@@ -167,8 +175,8 @@ class Number(Kind):
             raise refused("atoms", f"{MOST_ATOMS} values at most, each once", stored["atoms"])
         return cls(
             number_of(stored, "location"),
-            number_of(stored, "scale", 1e-300),
-            Opening(bounds_of(stored, "bounds"), number_of(stored, "soft", 1e-300)),
+            number_of(stored, "scale", SMALLEST),
+            Opening(bounds_of(stored, "bounds"), number_of(stored, "soft", SMALLEST)),
             tuple(atoms.tolist()),
             whole_of(stored, "digits", -1, MOST_DIGITS),
             (number_of(stored, "low"), number_of(stored, "high")),

@@ -1,6 +1,7 @@
 """Checks of what a file says of a column."""
 
 import math
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from bnaf.errors import StorageError
 
 MOST_ENTRIES = 2**20
+LARGEST, SMALLEST = sys.float_info.max, math.ulp(0.0)  # numbers above 0
 
 
 def refused(key: str, wanted: str, value: object) -> StorageError:
@@ -38,7 +40,7 @@ def number_of(
     value = entry(stored, key)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise refused(key, "a number", value)
-    if not abs(value) < 1e300 or not low <= value <= high:
+    if not abs(value) <= LARGEST or not low <= value <= high:
         raise refused(key, f"a finite number from {low:g} to {high:g}", value)
     return float(value)
 
@@ -88,7 +90,7 @@ def numbers_of(stored: Mapping[str, Any], key: str) -> np.ndarray:
     value = entry(stored, key)
     if not isinstance(value, list) or len(value) > MOST_ENTRIES:
         raise refused(key, "a list of numbers", value)
-    if not all(isinstance(item, int | float) and abs(item) < 1e300 for item in value):
+    if not all(isinstance(item, int | float) and abs(item) <= LARGEST for item in value):
         raise refused(key, "finite numbers", value)
     return np.array(value, dtype=np.float64)
 

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from bnaf.errors import SettingsError
+from bnaf.errors import SettingsError, TableError
 from bnaf.model.model import Model
 from bnaf.tables.table import Table
 
@@ -85,7 +85,7 @@ def score_table(model: Model, table: Table) -> Scores:
         table: Rows with the columns of the model, given ones included, in any order.
 
     Raises:
-        TableError: If a column is missing.
+        TableError: If a column is missing, or the log-density of a row is undefined.
 
     Example:
         >>> from bnaf import BNAF, read_table
@@ -95,7 +95,15 @@ def score_table(model: Model, table: Table) -> Scores:
         >>> len(scores), scores.standard_error
         (4, 0.0)
     """
-    return Scores(model.log_prob(table))
+    scores = model.log_prob(table)
+    undefined = scores.isnan().nonzero()
+    if len(undefined):
+        raise TableError(
+            f"{len(undefined):,} of {len(scores):,} rows have an undefined log-density, the first "
+            f"of them row {int(undefined[0])}, counted from 0: numbers on the way are too large "
+            "for float64. Look at the row; if it is an ordinary one, fit the model anew."
+        )
+    return Scores(scores)
 
 
 def standard_error(values: Float64[Tensor, " rows"]) -> float:

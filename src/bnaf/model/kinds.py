@@ -16,6 +16,7 @@ from bnaf.laws.mixed import MixedLaw
 from bnaf.laws.normal import normal_cdf
 from bnaf.model.encoding import Encoded, Encoding
 from bnaf.tables.frames import Frame, read_frame
+from bnaf.tables.moments import RunningMoments
 from bnaf.tables.names import find_columns
 from bnaf.tables.table import Table
 
@@ -275,9 +276,12 @@ def code_moments(
     codes: Float64[Tensor, "rows columns"],
 ) -> tuple[Float64[Tensor, " columns"], Float64[Tensor, " columns"]]:
     """Return mean and deviation of the codes that are there; 0 and 1 where that is nothing."""
-    known = ~codes.isnan()
-    counts = known.sum(0).clamp(min=1)
-    location = codes.nan_to_num(nan=0.0).sum(0) / counts
-    apart = torch.where(known, codes - location, 0.0)
-    scale = (apart.square().sum(0) / counts).sqrt()
-    return location, torch.where(scale > 0, scale, 1.0)
+    location, scale = torch.zeros_like(codes[0]), torch.ones_like(codes[0])
+    for number, column in enumerate(codes.unbind(1)):
+        if len(there := column[~column.isnan()]):
+            unit = there.abs().amax() if there.any() else 1.0  # no sum of shares of it overflows
+            moments = RunningMoments(1)
+            moments.update((there / unit).unsqueeze(1))
+            location[number] = moments.centre * unit
+            scale[number] = 1.0 if moments.constant else moments.deviation * unit
+    return location, scale

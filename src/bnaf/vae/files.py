@@ -86,6 +86,9 @@ def load_vae(
     vae = VAE(encoder, posterior, decoder, prior)
     vae.record = header["record"]
     vae.to(tensors["posterior.mean.weight"].dtype)
+    if flow is not None:  # it has its weights
+        posterior.flow = None
+        tensors = {key: part for key, part in tensors.items() if not key.startswith(FLOW)}
     try:
         vae.load_state_dict(tensors)
     except RuntimeError as error:
@@ -93,6 +96,7 @@ def load_vae(
         raise StorageError(
             f"{path.name} holds weights of other modules than those given: {told}"
         ) from None
+    posterior.flow = flow
     return vae.to(device=device, dtype=dtype)
 
 
