@@ -3,15 +3,15 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Real
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from bnaf._checks import plain, whole
+from bnaf._checks import whole
 from bnaf.errors import SettingsError, TableError
+from bnaf.model._wish import Wish
 from bnaf.model.encoding import Encoding, NumberEncoding
 from bnaf.model.standardisation import Standardisation
 from bnaf.model.whitening import whiten
@@ -19,7 +19,6 @@ from bnaf.tables.reading import read_table
 from bnaf.tables.splits import RowSets, RowSplit, split_rows
 from bnaf.tables.streams import NumberedRows, ParquetStream
 from bnaf.tables.table import Table
-from bnaf.training._inputs import as_weights
 from bnaf.training.arrays import sorted_order
 from bnaf.training.batches import Batch, worth_of
 from bnaf.training.progress import InUnits
@@ -81,60 +80,38 @@ class FitData:
         return found
 
     @classmethod
-    def read(
-        cls,
-        source: Any,
-        columns: Sequence[str] | None,
-        given: Sequence[str],
-        valid: Any,
-        test: float,
-        weights: Any,
-        seed: int,
-        members: int | None = None,
-    ) -> "FitData":
+    def read(cls, source: Any, wish: Wish) -> "FitData":
         """Read a table or open a stream, split it, and standardise its columns."""
         if not isinstance(source, Table | ParquetStream):
             source = read_table(source)
-        names = tuple(columns or [name for name in source.columns if name not in given])
+        names = tuple(wish.columns or [name for name in source.columns if name not in wish.given])
         if not names:
             raise TableError(
-                f"All columns ({', '.join(given)}) are given, expected one to model at least; "
-                "give fewer."
+                f"All columns ({', '.join(wish.given)}) are given, expected one to model at "
+                "least; give fewer."
             )
-        chosen = [*names, *given]
-        if isinstance(valid, Real | np.generic):
-            valid = plain(valid)
+        chosen = [*names, *wish.given]
         if isinstance(source, ParquetStream):
             stream = source.view(columns=chosen, rank=0, world_size=1)
-            share = _valid_share(valid, stream.rows, weights)
-            if not is_small(len(split_rows(stream.rows, share, test, seed=seed).train)):
-                if members not in (None, 1):
+            share = _valid_share(wish, stream.rows)
+            sets = split_rows(stream.rows, share, wish.test, seed=wish.seed)
+            if not is_small(len(sets.train)):
+                if wish.members not in (None, 1):
                     raise SettingsError(
-                        f"members must be 1 for a stream, got {members}; averages are of rows in "
-                        "memory."
+                        f"members must be 1 for a stream, got {wish.members}; averages are of "
+                        "rows in memory."
                     )
-                return _from_stream(stream, names, valid, test, weights, seed)
+                return _from_stream(stream, names, wish)
             source = _gather(stream)
-        return _from_table(source.select(chosen), names, valid, test, weights, members, seed)
+        return _from_table(source.select(chosen), names, wish)
 
 
-def _from_table(
-    table: Table,
-    names: tuple[str, ...],
-    valid: Any,
-    test: float,
-    weights: Any,
-    members: int | None,
-    seed: int,
-) -> FitData:
-    members = _count_members(members, len(table), len(names), table.features, valid)
-    if members > 1:
-        valid = 0.0 if valid is None else valid  # the folds judge each other
-    counts = None
-    if weights is not None:
-        like = torch.empty(0, dtype=torch.float64)
-        counts = as_weights(weights, len(table), like, "weights")
-    split, held_out = _plan(table.columns, len(table), valid, test, counts, seed, table)
+def _from_table(table: Table, names: tuple[str, ...], wish: Wish) -> FitData:
+    members = _count_members(wish, len(table), len(names), table.features)
+    if members > 1 and wish.valid is None:
+        wish = replace(wish, valid=0.0)  # the folds judge each other
+    counts = wish.weigh(len(table))
+    split, held_out = _plan(table.columns, len(table), wish, table)
     sets = split.sets()
     # without rows set aside the order is that of the table, which all sums follow
     train = sets.train if split.valid or split.test else torch.arange(len(table))
@@ -161,7 +138,7 @@ def _from_table(
         validation = as_batch(encoding, table.rows[sets.valid], kept)
     standardised = as_batch(encoding, rows, weighed)
     if members > 1 and validation is None:
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(wish.seed)
         fold = torch.randperm(len(rows), generator=generator) % members
         validation = standardised = replace(standardised, more={"fold": fold})
     facts = TableFacts(
@@ -176,21 +153,13 @@ def _from_table(
     return FitData(encoding, facts, members, split, standardised, validation)
 
 
-def _from_stream(
-    stream: ParquetStream,
-    names: tuple[str, ...],
-    valid: Any,
-    test: float,
-    weights: Any,
-    seed: int,
-) -> FitData:
+def _from_stream(stream: ParquetStream, names: tuple[str, ...], wish: Wish) -> FitData:
     complete = np.flatnonzero(stream.survey.complete)
-    counts = None
-    if weights is not None:
-        like = torch.empty(0, dtype=torch.float64)
+    counts, weighed_rows = None, wish.weigh(stream.rows)
+    if weighed_rows is not None:
         counts = torch.zeros(len(stream.survey.complete), dtype=torch.float64)
-        counts[complete] = as_weights(weights, stream.rows, like, "weights")
-    split, held_out = _plan(stream.columns, stream.rows, valid, test, counts, seed, stream)
+        counts[complete] = weighed_rows
+    split, held_out = _plan(stream.columns, stream.rows, wish, stream)
     parts = _choose(stream, split.sets(), complete)
     train, features = parts[0], len(names)
     given_names = stream.columns[features:]
@@ -249,15 +218,15 @@ def _encoding(
     )
 
 
-def _count_members(members: int | None, rows: int, columns: int, features: int, valid: Any) -> int:
+def _count_members(wish: Wish, rows: int, columns: int, features: int) -> int:
     """Return how many flows are averaged.
 
     Raises:
         SettingsError: If there are to be several of a table that one flow must do.
     """
-    if members is None:
-        return choose_members(rows, columns, features - columns) if valid is None else 1
-    members = whole("members", members)
+    if wish.members is None:
+        return choose_members(rows, columns, features - columns) if wish.valid is None else 1
+    members = whole("members", wish.members)
     if members > 1 and columns > 1:
         raise SettingsError(
             f"members must be 1 for {columns} columns, got {members}; averages are of one column."
@@ -284,28 +253,22 @@ def _gather(stream: ParquetStream) -> Table:
 
 
 def _plan(
-    columns: Sequence[str],
-    rows: int,
-    valid: Any,
-    test: float,
-    weights: Tensor | None,
-    seed: int,
-    source: Table | ParquetStream,
+    columns: Sequence[str], rows: int, wish: Wish, source: Table | ParquetStream
 ) -> tuple[RowSplit, Table | None]:
     """Return which rows are set aside, and other rows to validate on, where they are given."""
-    share = _valid_share(valid, rows, weights)
-    split = RowSplit.plan(rows, share, test, seed=seed)
-    if valid is None or isinstance(valid, int | float):
+    split = RowSplit.plan(rows, _valid_share(wish, rows), wish.test, seed=wish.seed)
+    if not wish.brings_rows:
         return split, None
+    valid = wish.valid
     held_out = valid if isinstance(valid, Table) else read_table(valid, dequantise=source.grid)
     return split, held_out.select(columns)
 
 
-def _valid_share(valid: Any, rows: int, weights: Any) -> float:
+def _valid_share(wish: Wish, rows: int) -> float:
     """Return the share or number of rows to set aside; none where others are given."""
-    if valid is None:
-        return 0.0 if weights is not None else valid_share(rows)
-    return valid if isinstance(valid, int | float) else 0.0
+    if wish.valid is None:
+        return 0.0 if wish.weights is not None else valid_share(rows)
+    return 0.0 if wish.brings_rows else wish.valid
 
 
 def _choose(

@@ -1,7 +1,7 @@
 """What a fit takes from a frame: rows of every kind, encoded, or plain numbers as a table."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from bnaf.columns.number import Number
 from bnaf.columns.schema import Schema
 from bnaf.errors import SettingsError, TableError
 from bnaf.model._data import FitData
+from bnaf.model._wish import Wish
 from bnaf.model.kinds import KindEncoding, code_moments
 from bnaf.tables.frames import Frame, read_frame
 from bnaf.tables.names import find_columns
@@ -21,39 +22,11 @@ from bnaf.tables.splits import RowSplit
 from bnaf.tables.streams import ParquetStream
 from bnaf.tables.table import Table
 from bnaf.tables.ties import warn_of_columns
-from bnaf.training._inputs import as_weights
 from bnaf.training.batches import Batch, worth_of
 from bnaf.training.recipe import TableFacts, is_small, valid_share
 
 DEFAULT, KINDRED = "bnaf", ("bnaf", "mixed")  # flows that rows of every kind are fitted by
 SMALL_SHARE = 0.2  # of the rows of a small table, set aside to tell when to stop
-
-
-@dataclass(frozen=True, eq=False)
-class Wish:
-    """What of some rows is to be fitted, and how they are split.
-
-    Args:
-        columns: Columns to model; all that are not given by default.
-        given: Columns to condition on.
-        valid: Validation rows, or a share of the rows.
-        test: Share or number of rows that are left out.
-        weights: How much each row counts.
-        seed: Seed of the split.
-        members: Number of flows that are averaged.
-        kinds: What some columns mean, by name.
-        bounds: Least and largest value of some columns, by name.
-    """
-
-    columns: Sequence[str] | None
-    given: Sequence[str]
-    valid: Any
-    test: float
-    weights: Any
-    seed: int
-    members: int | None
-    kinds: Mapping[str, str]
-    bounds: Mapping[str, Bounds]
 
 
 def read_data(source: Any, flow: str, wish: Wish) -> FitData:
@@ -75,36 +48,23 @@ def read_data(source: Any, flow: str, wish: Wish) -> FitData:
     numeric = isinstance(source, Table | ParquetStream | Tensor | np.ndarray | list | tuple)
     if numeric or flow not in KINDRED:
         _refuse_kinds(wish, "arrays and streams" if numeric else f"the flow {flow!r}")
-        return _read_numbers(source, wish)
+        return FitData.read(source, wish)
     frame = read_frame(source)
     names, known = choose_columns(frame, wish.columns, wish.given)
     warn_of_columns([*names, *known], len(frame), (), {})
     wish = replace(wish, columns=names, given=known)
     if flow == DEFAULT and is_plain(frame, names, known, wish.kinds, wish.bounds):
         table = frame.select([*names, *known]).as_table()
-        if wish.valid is not None and not isinstance(wish.valid, int | float):
+        if wish.brings_rows:
             held_out = read_frame(wish.valid, columns=table.columns).as_table()
             wish = replace(wish, valid=held_out)
-        return _read_numbers(table, wish)
+        return FitData.read(table, wish)
     if wish.members not in (None, 1):
         raise SettingsError(
             f"members must be 1 for columns of several kinds, got {wish.members}; averages are of "
             "one column of numbers."
         )
     return encode_frame(frame, names, known, wish)
-
-
-def _read_numbers(source: Any, wish: Wish) -> FitData:
-    return FitData.read(
-        source,
-        wish.columns,
-        wish.given,
-        wish.valid,
-        wish.test,
-        wish.weights,
-        wish.seed,
-        wish.members,
-    )
 
 
 def _refuse_kinds(wish: Wish, what: str) -> None:
@@ -195,17 +155,13 @@ def encode_frame(frame: Frame, names: Sequence[str], given: Sequence[str], wish:
         given: Columns to condition on.
         wish: How rows are split and weighed, and what is told of columns.
     """
-    valid, weights, kinds, bounds = wish.valid, wish.weights, wish.kinds, wish.bounds
-    counts = None
-    if weights is not None:
-        like = torch.empty(0, dtype=torch.float64)
-        counts = as_weights(weights, len(frame), like, "weights")
-    share = valid
-    if valid is None:
+    counts = wish.weigh(len(frame))
+    share = wish.valid
+    if share is None:
         share = SMALL_SHARE if is_small(len(frame)) else valid_share(len(frame))
     held_out = None
-    if not isinstance(share, int | float):
-        held_out, share = read_frame(valid, columns=[*names, *given]), 0.0
+    if wish.brings_rows:
+        held_out, share = read_frame(wish.valid, columns=[*names, *given]), 0.0
     split = RowSplit.plan(len(frame), share, wish.test, seed=wish.seed)
     sets = split.sets()
     train = frame.take(sets.train)
@@ -215,8 +171,8 @@ def encode_frame(frame: Frame, names: Sequence[str], given: Sequence[str], wish:
         counting,
         names,
         given,
-        kinds,
-        bounds,
+        wish.kinds,
+        wish.bounds,
         None if weighed is None else weighed[weighed > 0].numpy(),
         frame,
     )

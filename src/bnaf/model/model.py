@@ -20,8 +20,9 @@ from bnaf.flows.flow import Flow
 from bnaf.flows.registry import flow_named
 from bnaf.model._data import FitData
 from bnaf.model._exact import ExactFlow, draw_complete
-from bnaf.model._frames import Wish, read_data
+from bnaf.model._frames import read_data
 from bnaf.model._making import flow_kind, make_flow, warn_of_secrets
+from bnaf.model._wish import Wish
 from bnaf.model.encoding import Encoding, NumberEncoding
 from bnaf.model.kinds import KindEncoding
 from bnaf.model.standardisation import Standardisation

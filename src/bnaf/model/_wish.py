@@ -1,0 +1,65 @@
+"""What a caller wants of the rows of a fit."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from numbers import Real
+from typing import Any
+
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from bnaf._checks import plain
+from bnaf.columns.kind import Bounds
+from bnaf.training._inputs import as_weights
+
+
+@dataclass(frozen=True, eq=False)
+class Wish:
+    """What of some rows is to be fitted, and how they are split.
+
+    Anything that NumPy takes for a number is one.
+
+    Args:
+        columns: Columns to model; all that are not given by default.
+        given: Columns to condition on.
+        valid: Validation rows, or a share or number of the rows.
+        test: Share or number of rows that are left out.
+        weights: How much each row counts.
+        seed: Seed of the split.
+        members: Number of flows that are averaged.
+        kinds: What some columns mean, by name.
+        bounds: Least and largest value of some columns, by name.
+    """
+
+    columns: Sequence[str] | None = None
+    given: Sequence[str] = ()
+    valid: Any = None
+    test: float = 0.0
+    weights: Any = None
+    seed: int = 0
+    members: int | None = None
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    bounds: Mapping[str, Bounds] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("valid", "test", "seed"):
+            value = getattr(self, name)
+            if isinstance(value, Real) or getattr(value, "ndim", None) == 0:
+                object.__setattr__(self, name, plain(value))
+
+    @property
+    def brings_rows(self) -> bool:
+        """Whether other rows are given to validate on."""
+        return not (self.valid is None or isinstance(self.valid, int | float))
+
+    def weigh(self, rows: int) -> Float64[Tensor, " rows"] | None:
+        """Return how much each of so many rows counts, where that is told.
+
+        Raises:
+            ShapeError: If there is not one weight per row.
+            SettingsError: If one is negative or not finite, or none is positive.
+        """
+        if self.weights is None:
+            return None
+        return as_weights(self.weights, rows, torch.empty(0, dtype=torch.float64), "weights")
