@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from numbers import Real
 from typing import Any
 
 import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from bnaf._checks import plain
+from bnaf._checks import plain_number
 from bnaf.columns.kind import Bounds
 from bnaf.training._inputs import as_weights
 
@@ -44,9 +43,7 @@ class Wish:
 
     def __post_init__(self) -> None:
         for name in ("valid", "test", "seed"):
-            value = getattr(self, name)
-            if isinstance(value, Real) or getattr(value, "ndim", None) == 0:
-                object.__setattr__(self, name, plain(value))
+            object.__setattr__(self, name, plain_number(getattr(self, name)))
 
     @property
     def brings_rows(self) -> bool:

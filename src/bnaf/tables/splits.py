@@ -112,7 +112,7 @@ class RowSplit:
             TableError: If no row would be left to train on.
         """
         sets = split_rows(rows, valid, test, seed=seed)
-        return cls(rows, len(sets.valid), len(sets.test), plain(seed))
+        return cls(plain(rows), len(sets.valid), len(sets.test), plain(seed))
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> "RowSplit":

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
+from bnaf._checks import whole
 from bnaf._random import mix_seed
 
 
@@ -124,6 +125,9 @@ class FreshRows(BatchSource):
         batch: Rows of a batch over all processes.
         seed: Seed of the draws; batch number and epoch do the rest.
         epoch_batches: What is called an epoch.
+
+    Raises:
+        SettingsError: If sizes or seed are no whole numbers.
     """
 
     def __init__(
@@ -134,8 +138,10 @@ class FreshRows(BatchSource):
         seed: int = 0,
         epoch_batches: int = 100,
     ) -> None:
-        self.draw, self.seed, self.epoch_batches = draw, seed, epoch_batches
-        self.batch: int = batch
+        self.draw = draw
+        self.batch: int = whole("batch", batch)
+        self.seed = whole("seed", seed, least=0)
+        self.epoch_batches = whole("epoch_batches", epoch_batches)
 
     def batches(
         self, epoch: int, *, rank: int = 0, world_size: int = 1, start: int = 0
