@@ -414,6 +414,13 @@ def test_shares_may_be_numbers_of_numpy(source, share):
     assert model.record["split"] == {"rows": 100, "valid": 25, "test": 3, "seed": 7}
 
 
+@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
+def test_rows_with_weights_are_set_aside_only_if_asked_for(source):
+    how = {"weights": torch.arange(1.0, 101), "settings": TrainingSettings(steps=1)}
+    models = [fitted(source, **how), fitted(source, valid=0.2, **how)]
+    assert [model.record["split"]["valid"] for model in models] == [0, 20]
+
+
 def test_counts_and_seeds_of_samples_may_be_numbers_of_numpy():
     model = Model(BNAF(2))
     assert model.sample(np.int64(2), seed=np.int64(4)).shape == (2, 2)

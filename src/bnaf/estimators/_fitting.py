@@ -106,12 +106,10 @@ def fit_model(
     rows, weights = distinct
     if (weights == weights.round()).all() and weights.sum() <= max(MOST_REPEATED, 2 * len(rows)):
         rows, weights = np.repeat(rows, weights.astype(int), 0), np.ones(int(weights.sum()))
-    alike = bool((weights == weights[0]).all())
     return Model.fit(
         Table(torch.from_numpy(rows), (*columns, *given)),
         given=given,
-        valid=None if alike else valid_share(len(rows)),
-        weights=None if alike else weights,
+        **_weighing(weights, mixed=False),
         members=getattr(estimator, "members", None),
         flow=estimator.flow,
         flow_settings=estimator.settings,
@@ -143,13 +141,14 @@ def fit_frame(
     weights = _check_sample_weight(
         sample_weight, indices, dtype=np.float64, ensure_non_negative=True
     )
-    if not weights.any():
+    counts = weights > 0
+    if not counts.any():
         raise SettingsError("sample_weight must have an entry above zero, got none.")
     model = Model.fit(
-        frame.take(weights > 0),
+        frame.take(counts),
         columns=columns,
         given=given,
-        weights=None if sample_weight is None else weights[weights > 0],
+        **_weighing(weights[counts], mixed=True),
         kinds=kinds,
         flow=estimator.flow,
         flow_settings=estimator.settings,
@@ -157,6 +156,17 @@ def fit_frame(
         progress=False,
     )
     return model, WeighedFrame(frame, weights)
+
+
+def _weighing(weights: Float64[np.ndarray, " rows"], *, mixed: bool) -> dict[str, Any]:
+    """Return weights and validation share as arguments of a fit.
+
+    A row of weight two is one that comes twice: as much is set aside as of rows without weights,
+    and weights that are all alike are none.
+    """
+    if (weights == weights[0]).all():
+        return {}
+    return {"weights": weights, "valid": valid_share(len(weights), mixed=mixed)}
 
 
 class SettingsByName(BaseEstimator):

@@ -22,7 +22,7 @@ from bnaf.tables.table import Table
 from bnaf.training.arrays import sorted_order
 from bnaf.training.batches import Batch, worth_of
 from bnaf.training.progress import InUnits
-from bnaf.training.recipe import TableFacts, choose_members, is_small, valid_share
+from bnaf.training.recipe import TableFacts, choose_members, is_small
 from bnaf.training.streams import StreamRows
 
 WHITENED_COLUMNS = 2048  # up to which a small table is whitened: its matrices take their square
@@ -93,7 +93,7 @@ class FitData:
         chosen = [*names, *wish.given]
         if isinstance(source, ParquetStream):
             stream = source.view(columns=chosen, rank=0, world_size=1)
-            share = _valid_share(wish, stream.rows)
+            share = wish.valid_share(stream.rows)
             sets = split_rows(stream.rows, share, wish.test, seed=wish.seed)
             if not is_small(len(sets.train)):
                 if wish.members not in (None, 1):
@@ -256,19 +256,12 @@ def _plan(
     columns: Sequence[str], rows: int, wish: Wish, source: Table | ParquetStream
 ) -> tuple[RowSplit, Table | None]:
     """Return which rows are set aside, and other rows to validate on, where they are given."""
-    split = RowSplit.plan(rows, _valid_share(wish, rows), wish.test, seed=wish.seed)
+    split = RowSplit.plan(rows, wish.valid_share(rows), wish.test, seed=wish.seed)
     if not wish.brings_rows:
         return split, None
     valid = wish.valid
     held_out = valid if isinstance(valid, Table) else read_table(valid, dequantise=source.grid)
     return split, held_out.select(columns)
-
-
-def _valid_share(wish: Wish, rows: int) -> float:
-    """Return the share or number of rows to set aside; none where others are given."""
-    if wish.valid is None:
-        return 0.0 if wish.weights is not None else valid_share(rows)
-    return 0.0 if wish.brings_rows else wish.valid
 
 
 def _choose(

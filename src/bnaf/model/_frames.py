@@ -23,10 +23,9 @@ from bnaf.tables.streams import ParquetStream
 from bnaf.tables.table import Table
 from bnaf.tables.ties import warn_of_columns
 from bnaf.training.batches import Batch, worth_of
-from bnaf.training.recipe import TableFacts, is_small, valid_share
+from bnaf.training.recipe import TableFacts
 
 DEFAULT, KINDRED = "bnaf", ("bnaf", "mixed")  # flows that rows of every kind are fitted by
-SMALL_SHARE = 0.2  # of the rows of a small table, set aside to tell when to stop
 
 
 def read_data(source: Any, flow: str, wish: Wish) -> FitData:
@@ -156,12 +155,10 @@ def encode_frame(frame: Frame, names: Sequence[str], given: Sequence[str], wish:
         wish: How rows are split and weighed, and what is told of columns.
     """
     counts = wish.weigh(len(frame))
-    share = wish.valid
-    if share is None:
-        share = SMALL_SHARE if is_small(len(frame)) else valid_share(len(frame))
     held_out = None
     if wish.brings_rows:
-        held_out, share = read_frame(wish.valid, columns=[*names, *given]), 0.0
+        held_out = read_frame(wish.valid, columns=[*names, *given])
+    share = wish.valid_share(len(frame), mixed=True)
     split = RowSplit.plan(len(frame), share, wish.test, seed=wish.seed)
     sets = split.sets()
     train = frame.take(sets.train)

@@ -11,6 +11,7 @@ from torch import Tensor
 from bnaf._checks import plain_number
 from bnaf.columns.kind import Bounds
 from bnaf.training._inputs import as_weights
+from bnaf.training.recipe import valid_share
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +50,17 @@ class Wish:
     def brings_rows(self) -> bool:
         """Whether other rows are given to validate on."""
         return not (self.valid is None or isinstance(self.valid, int | float))
+
+    def valid_share(self, rows: int, *, mixed: bool = False) -> float:
+        """Return the share or number of rows to set aside; none where others are given.
+
+        Args:
+            rows: Number of rows.
+            mixed: Whether columns are of several kinds.
+        """
+        if self.valid is None:
+            return valid_share(rows, mixed=mixed, weighted=self.weights is not None)
+        return 0.0 if self.brings_rows else self.valid
 
     def weigh(self, rows: int) -> Float64[Tensor, " rows"] | None:
         """Return how much each of so many rows counts, where that is told.

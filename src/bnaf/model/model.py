@@ -133,7 +133,8 @@ class Model:
         Up to 1,000 rows are also whitened: what is left to the flow is what the Gaussian of their
         means and covariance, or the linear regression on given columns, does not explain. Without
         validation rows, a table of more than 1,000 rows has a tenth of them set aside by the seed
-        of the settings, to tell when to stop; a smaller one is fitted as a whole.
+        of the settings, to tell when to stop; a smaller one is fitted as a whole, or if its
+        columns are of several kinds without a fifth.
 
         Args:
             table: A :class:`bnaf.tables.table.Table`, anything :func:`bnaf.read_table` reads, or a
@@ -144,8 +145,8 @@ class Model:
                 (none) and 1.
             test: Share or number of rows that the fit never sees; the record says which, so that
                 :mod:`bnaf.report` can judge by them.
-            weights: How much each row counts, in the moments as well; rows are then not set aside
-                unless asked for.
+            weights: How much each row counts, in the moments as well; rows of any kind are then
+                not set aside unless asked for.
             kinds: What some columns mean, by name, where that is not read off them rightly:
                 "category", "whole", "grid", "number", "date", or "text", which is left out.
             bounds: Least and largest value of some columns of numbers, by name, ``None`` where

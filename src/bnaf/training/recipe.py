@@ -8,7 +8,8 @@ from bnaf.training.objectives import Objective
 from bnaf.training.settings import TrainingSettings
 
 SMALL_TABLE = 1_000  # rows up to which a table is small: every step takes them all
-VALID_SHARE = 0.1  # of the rows of a table that is not
+VALID_SHARE = 0.1  # of the rows of a table that is not, set aside to tell when to stop
+SMALL_SHARE = 0.2  # of the rows of a small one with columns of several kinds
 BATCH = 512
 FEW_ROWS, FEW_STEPS, SMALL_BATCH, MEMBERS = 10_000, 600, 256, 5  # of conditional fits
 SMALL_STEPS = 300  # of runs whose steps take all rows
@@ -30,9 +31,27 @@ def is_small(rows: int) -> bool:
     return rows <= SMALL_TABLE
 
 
-def valid_share(rows: int) -> float:
-    """Return the share of a table's rows that is set aside to tell when to stop."""
-    return 0.0 if is_small(rows) else VALID_SHARE
+def valid_share(rows: int, *, mixed: bool = False, weighted: bool = False) -> float:
+    """Return the share of rows that is set aside, unless asked for, to tell when to stop.
+
+    A small table is fitted as a whole if its columns are numbers, whose flows have a prior and
+    noise against memorising; the networks of other columns have neither. Rows with weights were
+    weighed for a reason, and chance would set aside much or little of what they stand for.
+
+    Args:
+        rows: Number of rows.
+        mixed: Whether columns are of several kinds.
+        weighted: Whether rows have weights.
+
+    Example:
+        >>> valid_share(500), valid_share(500, mixed=True), valid_share(5000)
+        (0.0, 0.2, 0.1)
+    """
+    if weighted:
+        return 0.0
+    if not is_small(rows):
+        return VALID_SHARE
+    return SMALL_SHARE if mixed else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
