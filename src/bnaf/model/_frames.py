@@ -12,7 +12,7 @@ from bnaf.columns.detection import find_kind
 from bnaf.columns.kind import Bounds
 from bnaf.columns.number import Number
 from bnaf.columns.schema import Schema
-from bnaf.errors import SettingsError, TableError
+from bnaf.errors import Argument, SettingsError, TableError
 from bnaf.model._data import FitData
 from bnaf.model._wish import Wish
 from bnaf.model.kinds import KindEncoding, code_moments
@@ -46,7 +46,7 @@ def read_data(source: Any, flow: str, wish: Wish) -> FitData:
     """
     numeric = isinstance(source, Table | ParquetStream | Tensor | np.ndarray | list | tuple)
     if numeric or flow not in KINDRED:
-        _refuse_kinds(wish, "arrays and streams" if numeric else f"the flow {flow!r}")
+        _refuse_kinds(source, flow, wish)
         return FitData.read(source, wish)
     frame = read_frame(source)
     names, known = choose_columns(frame, wish.columns, wish.given)
@@ -66,13 +66,23 @@ def read_data(source: Any, flow: str, wish: Wish) -> FitData:
     return encode_frame(frame, names, known, wish)
 
 
-def _refuse_kinds(wish: Wish, what: str) -> None:
+def _refuse_kinds(source: Any, flow: str, wish: Wish) -> None:
+    """Refuse what is told of columns that are plain numbers, and say why they are."""
+    why: tuple[str | Argument, ...] = (
+        "rows that come as an array or a table of numbers are plain numbers. Leave it out, or "
+        "give a frame or a file, without ",
+        Argument("dequantise"),
+    )
+    if isinstance(source, ParquetStream):
+        why = ("rows of a stream are plain numbers. Leave it out, or read the file at once",)
+    if flow not in KINDRED:
+        why = (
+            f"the flow {flow!r} takes plain numbers alone. Leave it out, or fit with ",
+            Argument("flow", DEFAULT),
+        )
     for name, value in (("kinds", wish.kinds), ("bounds", wish.bounds)):
         if value:
-            raise SettingsError(
-                f"{name} must be left out for {what}, whose columns are all plain numbers; give a "
-                "frame or a file, and the default flow."
-            )
+            raise SettingsError(Argument(name), " must be left out: ", *why, ".")
 
 
 def is_plain(
