@@ -392,7 +392,7 @@ def test_a_stream_and_a_table_of_as_many_rows_get_one_recipe(tmp_path, rows):
     write_table(table, tmp_path / "t.parquet")
     stream = ParquetStream(tmp_path / "t.parquet", 64, warn=False)
     read = [FitData.read(source, Wish()) for source in (stream, table)]
-    for name in ("rows", "worth", "valid_rows", "standardised", "white", "small"):
+    for name in ("rows", "worth", "valid_rows", "standardised", "white", "small", "few"):
         assert getattr(read[0].facts, name) == getattr(read[1].facts, name), name
 
 
@@ -402,6 +402,13 @@ SOURCES = {
     "numeric frame": {"a": NUMBERS[:, 0].numpy(), "b": NUMBERS[:, 1].numpy()},
     "mixed frame": {"a": NUMBERS[:, 0].numpy(), "b": ["Oslo", "Rome"] * 50},
 }
+
+
+@pytest.mark.parametrize("rows", [1_000, 1_001, 1_100, 1_112])
+def test_a_table_is_whitened_or_has_rows_set_aside(rows):
+    table = torch.randn(rows, 2, dtype=torch.float64)
+    facts = FitData.read(table, Wish()).facts
+    assert facts.white == facts.small == (facts.valid_rows is None) == (rows == 1_000)
 
 
 @pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)

@@ -22,7 +22,7 @@ from bnaf.tables.frames import Frame
 from bnaf.tables.table import Table
 from bnaf.tables.ties import constant_columns, tied_columns, warn_of_columns
 from bnaf.training import TrainingSettings
-from bnaf.training.recipe import valid_share
+from bnaf.training.recipe import divide_rows
 
 MOST_REPEATED = 1_000_000  # rows that whole weights are written out to
 NESTED = ("settings", "training")  # parameters whose entries are reached by name
@@ -109,8 +109,7 @@ def fit_model(
     return Model.fit(
         Table(torch.from_numpy(rows), (*columns, *given)),
         given=given,
-        **_weighing(weights, mixed=False),
-        members=getattr(estimator, "members", None),
+        **_weighing(weights, len(columns), len(given), getattr(estimator, "members", None)),
         flow=estimator.flow,
         flow_settings=estimator.settings,
         settings=training_settings(estimator.training, estimator.random_state),
@@ -158,15 +157,25 @@ def fit_frame(
     return model, WeighedFrame(frame, weights)
 
 
-def _weighing(weights: Float64[np.ndarray, " rows"], *, mixed: bool) -> dict[str, Any]:
-    """Return weights and validation share as arguments of a fit.
+def _weighing(
+    weights: Float64[np.ndarray, " rows"],
+    columns: int = 1,
+    given: int = 0,
+    members: int | None = None,
+    *,
+    mixed: bool = False,
+) -> dict[str, Any]:
+    """Return weights, and how rows are divided, as arguments of a fit.
 
-    A row of weight two is one that comes twice: as much is set aside as of rows without weights,
-    and weights that are all alike are none.
+    A row of weight two is one that comes twice: rows are divided as those without weights, and
+    weights that are all alike are none.
     """
     if (weights == weights[0]).all():
-        return {}
-    return {"weights": weights, "valid": valid_share(len(weights), mixed=mixed)}
+        return {"members": members}
+    division = divide_rows(
+        len(weights), mixed=mixed, columns=columns, given=given, members=members
+    )
+    return {"weights": weights, "valid": division.valid, "members": division.members}
 
 
 class SettingsByName(BaseEstimator):

@@ -93,15 +93,15 @@ class Flow(nn.Module, ABC):
 
     @classmethod
     def sizes_for(
-        cls, features: int, *, small: bool, given: int = 0, rows: int | None = None
+        cls, features: int, *, small: bool, few: bool = False, given: int = 0
     ) -> dict[str, Any]:
         """Return the settings that suit a table; those of the constructor by default.
 
         Args:
             features: Number of columns, those given left out.
-            small: Whether its rows are few.
+            small: Whether the table is small, as :func:`bnaf.training.recipe.is_small` says.
+            few: Whether its rows are few for a context network to memorise.
             given: Number of columns that are given.
-            rows: Number of rows, where it is known.
         """
         return {}
 

@@ -9,20 +9,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bnaf._checks import whole
 from bnaf.errors import SettingsError, TableError
 from bnaf.model._wish import Wish
 from bnaf.model.encoding import Encoding, NumberEncoding
 from bnaf.model.standardisation import Standardisation
 from bnaf.model.whitening import whiten
 from bnaf.tables.reading import read_table
-from bnaf.tables.splits import RowSets, RowSplit, split_rows
+from bnaf.tables.splits import RowSets, RowSplit
 from bnaf.tables.streams import NumberedRows, ParquetStream
 from bnaf.tables.table import Table
 from bnaf.training.arrays import sorted_order
 from bnaf.training.batches import Batch, worth_of
 from bnaf.training.progress import InUnits
-from bnaf.training.recipe import TableFacts, choose_members, is_small
+from bnaf.training.recipe import Division, TableFacts, is_small
 from bnaf.training.streams import StreamRows
 
 WHITENED_COLUMNS = 2048  # up to which a small table is whitened: its matrices take their square
@@ -93,37 +92,36 @@ class FitData:
         chosen = [*names, *wish.given]
         if isinstance(source, ParquetStream):
             stream = source.view(columns=chosen, rank=0, world_size=1)
-            share = wish.valid_share(stream.rows)
-            sets = split_rows(stream.rows, share, wish.test, seed=wish.seed)
-            if not is_small(len(sets.train)):
+            division = wish.divide(stream.rows, len(names), len(wish.given), members=1)
+            if not is_small(division.counted):
                 if wish.members not in (None, 1):
                     raise SettingsError(
                         f"members must be 1 for a stream, got {wish.members}; averages are of "
                         "rows in memory."
                     )
-                return _from_stream(stream, names, wish)
+                return _from_stream(stream, names, wish, division)
             source = _gather(stream)
         return _from_table(source.select(chosen), names, wish)
 
 
 def _from_table(table: Table, names: tuple[str, ...], wish: Wish) -> FitData:
-    members = _count_members(wish, len(table), len(names), table.features)
-    if members > 1 and wish.valid is None:
-        wish = replace(wish, valid=0.0)  # the folds judge each other
+    known_columns = table.features - len(names)
+    division = wish.divide(len(table), len(names), known_columns, members=wish.members)
+    _check_members(division.members, len(table), len(names))
     counts = wish.weigh(len(table))
-    split, held_out = _plan(table.columns, len(table), wish, table)
+    split, held_out = _plan(table.columns, len(table), wish, division, table)
     sets = split.sets()
     # without rows set aside the order is that of the table, which all sums follow
     train = sets.train if split.valid or split.test else torch.arange(len(table))
     rows, weighed = table.rows[train], None if counts is None else counts[train]
-    small = is_small(len(train))
+    small = is_small(division.counted)
     if small:  # in an order of their own, so that the one they came in does not matter
         order = sorted_order([rows] if weighed is None else [rows, weighed])
         rows, weighed = rows[order], None if weighed is None else weighed[order]
     features = len(names)
     moments = Standardisation.from_rows(rows[:, :features], weighed)
     given = None
-    if table.features > features:
+    if known_columns:
         given = Standardisation.from_rows(rows[:, features:], weighed)
     white = small and table.features <= WHITENED_COLUMNS
     if white:
@@ -137,29 +135,32 @@ def _from_table(table: Table, names: tuple[str, ...], wish: Wish) -> FitData:
         kept = None if counts is None else counts[sets.valid]
         validation = as_batch(encoding, table.rows[sets.valid], kept)
     standardised = as_batch(encoding, rows, weighed)
-    if members > 1 and validation is None:
+    if division.members > 1 and validation is None:  # the folds judge each other
         generator = torch.Generator().manual_seed(wish.seed)
-        fold = torch.randperm(len(rows), generator=generator) % members
+        fold = torch.randperm(len(rows), generator=generator) % division.members
         validation = standardised = replace(standardised, more={"fold": fold})
     facts = TableFacts(
         rows=len(train),
         columns=table.features,
-        given=table.features - features,
+        given=known_columns,
         worth=len(train) if weighed is None else worth_of(weighed),
         valid_rows=None if validation is None else len(validation.rows),
         standardised=True,
         white=white,
+        counted=division.counted,
     )
-    return FitData(encoding, facts, members, split, standardised, validation)
+    return FitData(encoding, facts, division.members, split, standardised, validation)
 
 
-def _from_stream(stream: ParquetStream, names: tuple[str, ...], wish: Wish) -> FitData:
+def _from_stream(
+    stream: ParquetStream, names: tuple[str, ...], wish: Wish, division: Division
+) -> FitData:
     complete = np.flatnonzero(stream.survey.complete)
     counts, weighed_rows = None, wish.weigh(stream.rows)
     if weighed_rows is not None:
         counts = torch.zeros(len(stream.survey.complete), dtype=torch.float64)
         counts[complete] = weighed_rows
-    split, held_out = _plan(stream.columns, stream.rows, wish, stream)
+    split, held_out = _plan(stream.columns, stream.rows, wish, division, stream)
     parts = _choose(stream, split.sets(), complete)
     train, features = parts[0], len(names)
     given_names = stream.columns[features:]
@@ -190,6 +191,7 @@ def _from_stream(stream: ParquetStream, names: tuple[str, ...], wish: Wish) -> F
         batch=stream.batch_rows,
         batches=len(train),
         standardised=True,
+        counted=division.counted,
     )
     source = StreamRows(train, prepare, worth=worth, digest=_digest(encoding, counts))
     return FitData(encoding, facts, 1, split, source, validation)
@@ -218,22 +220,18 @@ def _encoding(
     )
 
 
-def _count_members(wish: Wish, rows: int, columns: int, features: int) -> int:
-    """Return how many flows are averaged.
+def _check_members(members: int, rows: int, columns: int) -> None:
+    """Check how many flows are averaged.
 
     Raises:
         SettingsError: If there are to be several of a table that one flow must do.
     """
-    if wish.members is None:
-        return choose_members(rows, columns, features - columns) if wish.valid is None else 1
-    members = whole("members", wish.members)
     if members > 1 and columns > 1:
         raise SettingsError(
             f"members must be 1 for {columns} columns, got {members}; averages are of one column."
         )
     if members > rows:
         raise SettingsError(f"members must be at most the {rows} rows, got {members}.")
-    return members
 
 
 def _digest(encoding: NumberEncoding, weights: Tensor | None) -> str:
@@ -253,10 +251,14 @@ def _gather(stream: ParquetStream) -> Table:
 
 
 def _plan(
-    columns: Sequence[str], rows: int, wish: Wish, source: Table | ParquetStream
+    columns: Sequence[str],
+    rows: int,
+    wish: Wish,
+    division: Division,
+    source: Table | ParquetStream,
 ) -> tuple[RowSplit, Table | None]:
     """Return which rows are set aside, and other rows to validate on, where they are given."""
-    split = RowSplit.plan(rows, wish.valid_share(rows), wish.test, seed=wish.seed)
+    split = RowSplit.plan(rows, division.valid, wish.test, seed=wish.seed)
     if not wish.brings_rows:
         return split, None
     valid = wish.valid

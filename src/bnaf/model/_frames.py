@@ -168,8 +168,8 @@ def encode_frame(frame: Frame, names: Sequence[str], given: Sequence[str], wish:
     held_out = None
     if wish.brings_rows:
         held_out = read_frame(wish.valid, columns=[*names, *given])
-    share = wish.valid_share(len(frame), mixed=True)
-    split = RowSplit.plan(len(frame), share, wish.test, seed=wish.seed)
+    division = wish.divide(len(frame), len(names), len(given), mixed=True, members=1)
+    split = RowSplit.plan(len(frame), division.valid, wish.test, seed=wish.seed)
     sets = split.sets()
     train = frame.take(sets.train)
     weighed = None if counts is None else counts[sets.train]
@@ -198,6 +198,7 @@ def encode_frame(frame: Frame, names: Sequence[str], given: Sequence[str], wish:
         given=len(given),
         worth=len(train) if weighed is None else worth_of(weighed),
         valid_rows=None if validation is None else len(validation.rows),
+        counted=division.counted,
         standardised=not schema.levels,  # whose networks have their dropout, and need no prior
     )
     shifts = {"loss": shift} | ({} if valid_shift is None else {"valid": valid_shift})

@@ -32,7 +32,7 @@ def make_flow(name: str, data: FitData, flow_settings: Mapping[str, Any]) -> Flo
         return _make_mixed(data, data.encoding, flow_settings)
     kind, facts = flow_named(name), data.facts
     columns, given = data.encoding.features, data.encoding.context_features
-    sizes = kind.sizes_for(columns, small=facts.small, given=given, rows=facts.rows)
+    sizes = kind.sizes_for(columns, small=facts.small, few=facts.few, given=given)
     sizes |= flow_settings
     _warn_of_cost(kind, columns, {"context_features": given} | sizes, data.members)
     if data.members > 1:
@@ -51,7 +51,7 @@ def _make_mixed(data: FitData, encoding: KindEncoding, flow_settings: Mapping[st
     """Return the flow of rows of every kind, which starts as if columns were independent."""
     schema, facts = encoding.schema, data.facts
     sizes = Mixed.sizes_for_parts(
-        schema.levels, schema.numbers, given=facts.given, rows=facts.rows
+        schema.levels, schema.numbers, small=facts.small, few=facts.few, given=facts.given
     )
     flow = Mixed(**encoding.parts, **sizes | dict(flow_settings))
     assert isinstance(data.train, Batch)

@@ -11,7 +11,7 @@ from torch import Tensor
 from bnaf._checks import plain_number
 from bnaf.columns.kind import Bounds
 from bnaf.training._inputs import as_weights
-from bnaf.training.recipe import valid_share
+from bnaf.training.recipe import Division, divide_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,16 +51,28 @@ class Wish:
         """Whether other rows are given to validate on."""
         return not (self.valid is None or isinstance(self.valid, int | float))
 
-    def valid_share(self, rows: int, *, mixed: bool = False) -> float:
-        """Return the share or number of rows to set aside; none where others are given.
+    def divide(
+        self, rows: int, columns: int, given: int, *, mixed: bool = False, members: int | None
+    ) -> Division:
+        """Return how so many rows are divided, none set aside where others are given.
 
         Args:
             rows: Number of rows.
+            columns: Number of columns to model.
+            given: Number of columns to condition on.
             mixed: Whether columns are of several kinds.
+            members: Number of flows that are averaged, if it is asked for.
         """
-        if self.valid is None:
-            return valid_share(rows, mixed=mixed, weighted=self.weights is not None)
-        return 0.0 if self.brings_rows else self.valid
+        return divide_rows(
+            rows,
+            valid=0.0 if self.brings_rows else self.valid,
+            test=self.test,
+            weighted=self.weights is not None,
+            mixed=mixed,
+            columns=columns,
+            given=given,
+            members=members,
+        )
 
     def weigh(self, rows: int) -> Float64[Tensor, " rows"] | None:
         """Return how much each of so many rows counts, where that is told.
