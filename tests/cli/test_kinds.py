@@ -105,8 +105,8 @@ def test_what_cannot_be_told_of_a_column_is_refused(folder, words, said):
     [
         (
             ["--flow", "glow", "--as", "a=category"],
-            "--as must be left out: the flow 'glow' takes plain numbers alone. Leave it out, or "
-            "fit with --flow 'bnaf'.",
+            "--as must be left out: the flow 'glow' takes plain numbers alone. For the default "
+            "one, which takes all kinds, leave out --flow.",
         ),
         (
             ["--dequantise", "--bounds", "a=0:"],

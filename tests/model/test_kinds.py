@@ -355,6 +355,11 @@ def test_another_flow_refuses_text_and_kinds():
         fit_kinds(FRAME[["visits"]], flow="glow", kinds={"visits": "grid"})
 
 
+def test_a_flow_of_every_kind_refuses_arrays():
+    with pytest.raises(SettingsError, match=r"'mixed' takes frames and files.*got a ndarray"):
+        fit_kinds(np.ones((9, 2)), flow="mixed")
+
+
 def test_arrays_are_plain_numbers_of_which_no_kind_is_told():
     with pytest.raises(
         SettingsError, match=r"bounds=\.\.\. must be left out: rows that come as an"

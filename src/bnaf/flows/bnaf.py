@@ -73,6 +73,7 @@ class BNAF(TransformFlow):
     """
 
     learning_rate = 0.05  # its weights live in log space and want large steps
+    takes_kinds = True  # as the numbers of a mixed flow
     order_buffers = ("orders",)
     snapshots = True
 

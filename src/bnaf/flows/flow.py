@@ -68,6 +68,12 @@ class Flow(nn.Module, ABC):
     learning_rate: ClassVar[float] = 0.003
     """Rate that a fit takes where its settings leave it open."""
 
+    takes_numbers: ClassVar[bool] = True
+    """Whether tables of plain numbers are fitted by it: its constructor takes their number."""
+
+    takes_kinds: ClassVar[bool] = False
+    """Whether rows of every kind are fitted where it is asked for."""
+
     order_buffers: ClassVar[tuple[str, ...]] = ()
     """Buffers whose rows are orders of the features: files in which they are not are refused."""
 

@@ -64,6 +64,7 @@ class Mixed(Flow):
     """
 
     learning_rate = BNAF.learning_rate
+    takes_numbers, takes_kinds = False, True
     edges: Tensor | None
 
     def __init__(

@@ -13,6 +13,7 @@ from bnaf.columns.kind import Bounds
 from bnaf.columns.number import Number
 from bnaf.columns.schema import Schema
 from bnaf.errors import Argument, SettingsError, TableError
+from bnaf.flows.registry import flow_named
 from bnaf.model._data import FitData
 from bnaf.model._wish import Wish
 from bnaf.model.kinds import KindEncoding, code_moments
@@ -25,15 +26,13 @@ from bnaf.tables.ties import warn_of_columns
 from bnaf.training.batches import Batch, worth_of
 from bnaf.training.recipe import TableFacts
 
-DEFAULT, KINDRED = "bnaf", ("bnaf", "mixed")  # flows that rows of every kind are fitted by
-
 
 def read_data(source: Any, flow: str, wish: Wish) -> FitData:
     """Read rows, split and encode them: as plain numbers where that is what they are.
 
     Arrays, tensors, tables of numbers and streams are plain numbers. So are other rows whose
     modelled columns have a density everywhere and whose given ones are numbers, and all rows that
-    are to be fitted by another flow than the default.
+    are to be fitted by a flow that takes no others.
 
     Args:
         source: The rows.
@@ -42,17 +41,25 @@ def read_data(source: Any, flow: str, wish: Wish) -> FitData:
 
     Raises:
         TableError: If the rows cannot be read so.
-        SettingsError: If kinds or bounds are told of plain numbers.
+        SettingsError: If kinds or bounds are told of plain numbers, or the flow takes none.
     """
+    kind = flow_named(flow)
     numeric = isinstance(source, Table | ParquetStream | Tensor | np.ndarray | list | tuple)
-    if numeric or flow not in KINDRED:
+    if numeric and not kind.takes_numbers:
+        raise SettingsError(
+            f"The flow {flow!r} takes frames and files, whose columns may be of every kind, got a "
+            f"{type(source).__name__}; leave out ",
+            Argument("flow"),
+            ", or give a frame.",
+        )
+    if numeric or not kind.takes_kinds:
         _refuse_kinds(source, flow, wish)
         return FitData.read(source, wish)
     frame = read_frame(source)
     names, known = choose_columns(frame, wish.columns, wish.given)
     warn_of_columns([*names, *known], len(frame), (), {})
     wish = replace(wish, columns=names, given=known)
-    if flow == DEFAULT and is_plain(frame, names, known, wish.kinds, wish.bounds):
+    if kind.takes_numbers and is_plain(frame, names, known, wish.kinds, wish.bounds):
         table = frame.select([*names, *known]).as_table()
         if wish.brings_rows:
             held_out = read_frame(wish.valid, columns=table.columns).as_table()
@@ -75,10 +82,11 @@ def _refuse_kinds(source: Any, flow: str, wish: Wish) -> None:
     )
     if isinstance(source, ParquetStream):
         why = ("rows of a stream are plain numbers. Leave it out, or read the file at once",)
-    if flow not in KINDRED:
+    if not flow_named(flow).takes_kinds:
         why = (
-            f"the flow {flow!r} takes plain numbers alone. Leave it out, or fit with ",
-            Argument("flow", DEFAULT),
+            f"the flow {flow!r} takes plain numbers alone. For the default one, which takes all "
+            "kinds, leave out ",
+            Argument("flow"),
         )
     for name, value in (("kinds", wish.kinds), ("bounds", wish.bounds)):
         if value:

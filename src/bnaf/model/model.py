@@ -17,7 +17,6 @@ from bnaf.errors import (
     TrainingError,
 )
 from bnaf.flows.flow import Flow
-from bnaf.flows.registry import flow_named
 from bnaf.model._data import FitData
 from bnaf.model._exact import ExactFlow, draw_complete
 from bnaf.model._frames import read_data
@@ -176,7 +175,6 @@ class Model:
             torch.Size([200])
         """
         settings = settings or TrainingSettings()
-        flow_named(flow)
         seed = settings.seed
         wish = Wish(columns, given, valid, test, weights, seed, members, kinds or {}, bounds or {})
         data = read_data(table, flow, wish)
