@@ -11,7 +11,8 @@ from torch import Tensor
 
 from bnaf.errors import SettingsError, TableError
 from bnaf.model._wish import Wish
-from bnaf.model.encoding import Encoding, NumberEncoding
+from bnaf.model.encoding import Encoding
+from bnaf.model.numbers import NumberEncoding
 from bnaf.model.standardisation import Standardisation
 from bnaf.model.whitening import whiten
 from bnaf.tables.reading import read_table

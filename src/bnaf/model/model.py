@@ -22,11 +22,10 @@ from bnaf.model._exact import ExactFlow, draw_complete
 from bnaf.model._frames import read_data
 from bnaf.model._making import flow_kind, make_flow, warn_of_secrets
 from bnaf.model._wish import Wish
-from bnaf.model.encoding import Encoding, NumberEncoding
-from bnaf.model.kinds import KindEncoding
+from bnaf.model.encoding import Encoding
+from bnaf.model.numbers import plain_encoding
 from bnaf.model.standardisation import Standardisation
-from bnaf.tables.frames import Frame, read_frame
-from bnaf.tables.reading import read_table
+from bnaf.tables.frames import Frame
 from bnaf.tables.table import Table
 from bnaf.training import TrainingRecord, TrainingSettings, fit, resolve
 
@@ -79,24 +78,12 @@ class Model:
         given_standardisation: Standardisation | None = None,
         record: Mapping[str, Any] | None = None,
     ) -> None:
-        features, given = flow.features, flow.context_features
         self.flow = flow
         if encoding is None:
-            encoding = NumberEncoding(
-                _names("columns", columns, features, "x"),
-                _names("given_columns", given_columns, given, "c"),
-                standardisation or Standardisation.identity(features),
-                given_standardisation or Standardisation.identity(given),
-                types if types is not None else ("float64",) * features,
+            encoding = plain_encoding(
+                flow, columns, standardisation, types, given_columns, given_standardisation
             )
-        if (encoding.features, encoding.context_features) != (features, given):
-            raise SettingsError(
-                f"The encoding makes rows of {encoding.features} and contexts of "
-                f"{encoding.context_features} columns, the flow takes {features} and {given}; "
-                "give those that belong together."
-            )
-        if isinstance(encoding, KindEncoding):
-            encoding.check_flow(flow)
+        encoding.check_flow(flow)
         self.encoding = encoding
         self.record: dict[str, Any] = dict(record or {})
 
@@ -230,21 +217,12 @@ class Model:
     @property
     def standardisation(self) -> Standardisation:
         """Location and scale of each modelled column."""
-        return self._numbers.standardisation
+        return self.encoding.scales[0]
 
     @property
     def given_standardisation(self) -> Standardisation:
         """Location and scale of each given column."""
-        return self._numbers.given_standardisation
-
-    @property
-    def _numbers(self) -> NumberEncoding:
-        if not isinstance(self.encoding, NumberEncoding):
-            raise SettingsError(
-                "A model of columns of several kinds has no standardisation; its encoding says "
-                "what becomes of them."
-            )
-        return self.encoding
+        return self.encoding.scales[1]
 
     @property
     def features(self) -> int:
@@ -309,18 +287,9 @@ class Model:
         Raises:
             TableError: If a column is missing, or its cells are not what they were in the fit.
         """
-        columns = [*self.columns, *self.given_columns]
         if isinstance(source, Table):
-            return source.select(columns)
-        if isinstance(self.encoding, NumberEncoding):
-            reading |= {"given": self.given_columns, "warn": False}
-            return read_table(source, columns=columns, drop_missing=drop_missing, **reading)
-        frame = read_frame(source, columns=columns, **reading)
-        if drop_missing:
-            frame = frame.take(frame.complete)
-        parts = [self.encoding.codes(frame, "rows")]
-        parts += [self.encoding.codes(frame, "given")] if self.given_columns else []
-        return Table(torch.cat(parts, 1), tuple(columns), numbers=torch.from_numpy(frame.numbers))
+            return source.select([*self.columns, *self.given_columns])
+        return self.encoding.read(source, drop_missing=drop_missing, **reading)
 
     def log_likelihood(self, loss: float, part: str = "loss") -> float:
         """Return what a loss of the training record says in the units of the table.
@@ -443,15 +412,3 @@ def _log_prob(law: Any, rows: Tensor) -> Tensor:
 def _base_noise(law: Any, rows: Tensor) -> Tensor:
     noise: Tensor = law.normal_scores(rows)
     return noise
-
-
-def _names(
-    setting: str, names: Sequence[str] | None, features: int, letter: str
-) -> tuple[str, ...]:
-    if names is None:
-        return tuple(f"{letter}{index}" for index in range(features))
-    if len(names) != features:
-        raise SettingsError(
-            f"{setting} must have one entry per column of the flow ({features}), got {len(names)}."
-        )
-    return tuple(names)
