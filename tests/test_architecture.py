@@ -154,3 +154,14 @@ MODULES = {path.relative_to(SOURCE).as_posix(): path.read_text() for path in SOU
 def test_nobody_but_model_files_asks_for_the_type_of_an_encoding():
     asked = re.compile(r"isinstance\([^)]*(Kind|Number)Encoding\)")
     assert [name for name, text in MODULES.items() if asked.search(text)] == ["model/_stored.py"]
+
+
+def test_no_package_imports_what_is_private_to_another():
+    private = re.compile(r"(?:from|import) bnaf\.(\w+)(?:\.\w+)*(?:\._| import _)")
+    crossing = {
+        name: found
+        for name, text in MODULES.items()
+        for found in private.findall(text)
+        if not name.startswith(f"{found}/")
+    }
+    assert crossing == {}

@@ -10,7 +10,8 @@ from fits import quietly, same_start, small_flow, weights_of
 
 from bnaf import BNAF, SettingsError, ShapeError, TableError, fit
 from bnaf.training import ArrayRows, Batch, BatchSource, FreshRows, StreamRows, base_draws
-from bnaf.training._inputs import as_rows, as_weights
+from bnaf.training._inputs import as_rows
+from bnaf.training.batches import as_weights
 
 
 def numbers(source, epoch, **options):

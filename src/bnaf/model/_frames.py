@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bnaf.columns.detection import find_kind
+from bnaf.columns.detection import is_plain
 from bnaf.columns.kind import Bounds
-from bnaf.columns.number import Number
 from bnaf.columns.schema import Schema
 from bnaf.errors import Argument, SettingsError, TableError
 from bnaf.flows.registry import flow_named
@@ -91,26 +90,6 @@ def _refuse_kinds(source: Any, flow: str, wish: Wish) -> None:
     for name, value in (("kinds", wish.kinds), ("bounds", wish.bounds)):
         if value:
             raise SettingsError(Argument(name), " must be left out: ", *why, ".")
-
-
-def is_plain(
-    frame: Frame,
-    names: Sequence[str],
-    given: Sequence[str],
-    kinds: Mapping[str, str],
-    bounds: Mapping[str, Bounds],
-) -> bool:
-    """Tell whether columns have a density everywhere, and given ones are complete numbers."""
-    for column in frame.select([*names, *given]).columns:
-        if column.holds != "numbers" or column.empty.any() or column.name in bounds:
-            return False
-        if column.name in given and column.name not in kinds:
-            continue
-        if (kinds.get(column.name) or find_kind(column)) != Number.name:
-            return False
-        if Number.fit(column).levels:  # some value is taken often
-            return False
-    return True
 
 
 def choose_columns(

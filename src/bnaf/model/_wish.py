@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bnaf._checks import plain_number
 from bnaf.columns.kind import Bounds
-from bnaf.training._inputs import as_weights
+from bnaf.training.batches import as_weights
 from bnaf.training.recipe import Division, divide_rows
 
 
