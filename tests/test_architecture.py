@@ -165,3 +165,7 @@ def test_no_package_imports_what_is_private_to_another():
         if not name.startswith(f"{found}/")
     }
     assert crossing == {}
+
+
+def test_no_module_has_more_than_400_lines():
+    assert [name for name, text in MODULES.items() if len(text.splitlines()) > 400] == []

@@ -17,17 +17,17 @@ from bnaf.errors import (
     TrainingError,
 )
 from bnaf.flows.flow import Flow
-from bnaf.model._data import FitData
 from bnaf.model._exact import ExactFlow, draw_complete
 from bnaf.model._frames import read_data
 from bnaf.model._making import flow_kind, make_flow, warn_of_secrets
+from bnaf.model._training import record_facts, train_flow
 from bnaf.model._wish import Wish
 from bnaf.model.encoding import Encoding
 from bnaf.model.numbers import plain_encoding
 from bnaf.model.standardisation import Standardisation
 from bnaf.tables.frames import Frame
 from bnaf.tables.table import Table
-from bnaf.training import TrainingRecord, TrainingSettings, fit, resolve
+from bnaf.training import TrainingSettings, resolve
 
 
 class Model:
@@ -172,32 +172,13 @@ class Model:
         warn_of_secrets(data.facts.rows)
         with private_draws(settings.seed):
             untrained = make_flow(flow, data, flow_settings or {}).to(dtype)
+        files: dict[str, Any] = {"checkpoint": checkpoint, "logs": logs, "loggers": loggers}
         try:
-            record = fit(
-                untrained,
-                **data.arguments,
-                settings=settings,
-                checkpoint=checkpoint,
-                logs=logs,
-                loggers=loggers,
-                progress=data.units if progress else False,
-            )
+            record = train_flow(untrained, data, settings, progress=progress, **files)
         except TrainingError as error:
-            message = str(error)
-            if error.column is not None and not data.facts.white:
-                message += f" Column {error.column} is {data.encoding.columns[error.column]!r}."
-            model = cls._fitted(untrained, data, error.record)
-            raise TrainingError(message, error.record, column=error.column, model=model) from None
-        return cls._fitted(untrained, data, record)
-
-    @classmethod
-    def _fitted(cls, flow: Flow, data: FitData, record: TrainingRecord | None) -> "Model":
-        """Return the model of a flow that was fitted to the rows of a table."""
-        facts = record.shortened().as_dict() if record else {}
-        facts |= {"split": data.split.as_dict()}
-        if data.shifts:
-            facts |= {"shift": dict(data.shifts)}
-        return cls(flow, data.encoding, record=facts)
+            error.model = cls(untrained, data.encoding, record=record_facts(data, error.record))
+            raise
+        return cls(untrained, data.encoding, record=record_facts(data, record))
 
     @property
     def columns(self) -> tuple[str, ...]:
