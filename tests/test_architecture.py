@@ -1,9 +1,13 @@
 """What importing the library does, and does not do."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+import bnaf
 
 EXTRAS = [
     "matplotlib",
@@ -141,3 +145,27 @@ def test_training_leaves_threads_seed_and_validation_alone():
 def test_the_version_is_that_of_the_package():
     code = "import bnaf, importlib.metadata as m; print(bnaf.__version__ == m.version('bnaf'))"
     assert run(code) == "True"
+
+
+SOURCE = Path(bnaf.__file__).parent
+MODULES = {path.relative_to(SOURCE).as_posix(): path.read_text() for path in SOURCE.rglob("*.py")}
+
+
+def test_nobody_but_model_files_asks_for_the_type_of_an_encoding():
+    asked = re.compile(r"isinstance\([^)]*(Kind|Number)Encoding\)")
+    assert [name for name, text in MODULES.items() if asked.search(text)] == ["model/_stored.py"]
+
+
+def test_no_package_imports_what_is_private_to_another():
+    private = re.compile(r"(?:from|import) bnaf\.(\w+)(?:\.\w+)*(?:\._| import _)")
+    crossing = {
+        name: found
+        for name, text in MODULES.items()
+        for found in private.findall(text)
+        if not name.startswith(f"{found}/")
+    }
+    assert crossing == {}
+
+
+def test_no_module_has_more_than_400_lines():
+    assert [name for name, text in MODULES.items() if len(text.splitlines()) > 400] == []

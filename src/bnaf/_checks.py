@@ -34,6 +34,17 @@ def plain(value: Any) -> Any:
         return float(value) if isinstance(value, Real) else value
 
 
+def plain_number(value: Any) -> Any:
+    """Return a number of NumPy or torch as a plain one, and anything else as it is.
+
+    Example:
+        >>> plain_number(np.array(3)), plain_number(np.zeros((1, 1)))
+        (3, array([[0.]]))
+    """
+    single = isinstance(value, Real) or getattr(value, "ndim", None) == 0
+    return plain(value) if single else value
+
+
 def whole(name: str, value: object, least: int = 1) -> int:
     """Return a setting that must be a whole number of at least ``least``.
 

@@ -100,6 +100,36 @@ def test_what_cannot_be_told_of_a_column_is_refused(folder, words, said):
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["--flow", "glow", "--as", "a=category"],
+            "--as must be left out: the flow 'glow' takes plain numbers alone. For the default "
+            "one, which takes all kinds, leave out --flow.",
+        ),
+        (
+            ["--dequantise", "--bounds", "a=0:"],
+            "--bounds must be left out: rows that come as an array or a table of numbers are "
+            "plain numbers. Leave it out, or give a frame or a file, without --dequantise.",
+        ),
+        (
+            ["--stream", "--bounds", "a=0:"],
+            "--bounds must be left out: rows of a stream are plain numbers. Leave it out, or read "
+            "the file at once.",
+        ),
+    ],
+)
+def test_what_is_told_of_plain_numbers_is_refused_with_the_reason(tmp_path, words, said):
+    pd.DataFrame({"a": np.arange(30) % 7, "b": np.arange(30) / 7}).to_parquet(
+        tmp_path / "t.parquet"
+    )
+    out = tmp_path / "m.safetensors"
+    result = run("fit", tmp_path / "t.parquet", "--out", out, *words)
+    assert result.exit_code == 1
+    assert said in " ".join(result.stderr.split())
+
+
 def test_a_fit_needs_a_place_for_its_model(folder):
     result = run("fit", folder / "t.csv.gz")
     assert result.exit_code == 2

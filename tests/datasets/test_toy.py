@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -62,6 +63,16 @@ def test_a_seed_gives_the_same_points_and_leaves_the_global_generator_alone(toy)
     assert torch.equal(first, draw_toy(toy.name, 50, 3))
     assert not torch.equal(first, toy.draw(50, 4))
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_numbers_of_numpy_are_numbers_and_seeds_of_points():
+    drawn = draw_toy("8gaussians", np.int64(5), np.int64(3))
+    assert torch.equal(drawn, draw_toy("8gaussians", 5, 3))
+
+
+def test_a_seed_of_points_must_be_a_whole_number():
+    with pytest.raises(SettingsError, match=r"generator must be a whole number.*got -1"):
+        draw_toy("8gaussians", 5, -1)
 
 
 @every_toy

@@ -435,3 +435,11 @@ def test_columns_without_a_density_are_warned_of(kind):
         assert "'x0': one value in all 60 rows" in text
         assert "'x1' (" in text
     assert "of bnaf.read_table" in text
+
+
+@pytest.mark.parametrize("weights", [None, np.linspace(1, 2, 60)])
+def test_one_column_is_averaged_over_members_with_weights_as_without(weights):
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    law = ConditionalFlowDensity(settings={"width": 2}, training={"steps": 1})
+    law.fit(X, X.sum(1), sample_weight=weights)
+    assert len(law.model_.flow.parts) == 5

@@ -115,6 +115,17 @@ def test_rows_that_weigh_nothing_are_left_out():
     assert told == FlowDensity(**SMALL).fit(X[:60]).model_.encoding.read_as
 
 
+@pytest.mark.parametrize("weights", [np.full(80, 2.0), np.arange(1.0, 81)])
+def test_as_many_rows_are_set_aside_with_weights_as_without(weights):
+    fits = [FlowDensity(**SMALL).fit(X, sample_weight=each) for each in (None, weights)]
+    assert fits[0].model_.record["split"] == fits[1].model_.record["split"]
+
+
+def test_weights_that_are_all_alike_are_none():
+    fits = [FlowDensity(**SMALL).fit(X, sample_weight=each) for each in (None, np.full(80, 2.0))]
+    np.testing.assert_array_equal(*(each.score_samples(X) for each in fits))
+
+
 def test_a_law_given_text_has_quantiles_that_undo_its_cdf(regressor):
     levels = (0.1, 0.5, 0.9)
     quantiles = regressor.predict_quantiles(X, levels)

@@ -386,12 +386,12 @@ def test_settings_are_checked(settings, message):
         Mixed(**settings)
 
 
-@pytest.mark.parametrize("rows", [50, 5_000, 500_000, None])
-def test_sizes_for_a_table_make_a_flow_of_its_parts(rows):
-    sizes = Mixed.sizes_for_parts([4, 3], 2, given=1, rows=rows)
+@pytest.mark.parametrize(("small", "few"), [(True, True), (False, True), (False, False)])
+def test_sizes_for_a_table_make_a_flow_of_its_parts(small, few):
+    sizes = Mixed.sizes_for_parts([4, 3], 2, small=small, few=few, given=1)
     flow = Mixed([4, 3], 2, context_numbers=1, **sizes)
     assert flow.settings | sizes == flow.settings
-    more = Mixed.sizes_for_parts([2] * 60, 2, rows=rows)
+    more = Mixed.sizes_for_parts([2] * 60, 2, small=small, few=few)
     assert more["category_width"] > sizes["category_width"]
 
 

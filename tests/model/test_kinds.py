@@ -351,12 +351,19 @@ def test_plain_numbers_have_shares_under_the_flow_of_all_kinds():
 def test_another_flow_refuses_text_and_kinds():
     with pytest.raises(TableError, match="'city'"):
         fit_kinds(FRAME[["city", "weight"]], flow="glow")
-    with pytest.raises(SettingsError, match="kinds must be left out for the flow 'glow'"):
+    with pytest.raises(SettingsError, match=r"kinds=\.\.\. must be left out: the flow 'glow'"):
         fit_kinds(FRAME[["visits"]], flow="glow", kinds={"visits": "grid"})
 
 
+def test_a_flow_of_every_kind_refuses_arrays():
+    with pytest.raises(SettingsError, match=r"'mixed' takes frames and files.*got a ndarray"):
+        fit_kinds(np.ones((9, 2)), flow="mixed")
+
+
 def test_arrays_are_plain_numbers_of_which_no_kind_is_told():
-    with pytest.raises(SettingsError, match="bounds must be left out for arrays"):
+    with pytest.raises(
+        SettingsError, match=r"bounds=\.\.\. must be left out: rows that come as an"
+    ):
         fit_kinds(np.ones((9, 2)), bounds={"x0": (0.0, None)})
 
 

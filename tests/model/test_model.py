@@ -21,6 +21,7 @@ from bnaf._random import without_draws
 from bnaf.flows.registry import FLOWS as NAMES
 from bnaf.flows.registry import flow_name, flow_named, flow_names
 from bnaf.model._data import FitData
+from bnaf.model._wish import Wish
 from bnaf.model.standardisation import Standardisation
 from bnaf.tables.moments import RunningMoments
 from bnaf.tables.reading import read_table
@@ -327,8 +328,8 @@ def test_a_stream_is_fitted_and_keeps_its_columns(stream):
 def test_a_stream_is_read_as_a_table_is(stream, weighted):
     table = read_table(stream.path, drop_missing=True, warn=False)
     weights = table.rows[:, 3].abs() if weighted else None
-    how = (["b", "a"], ["c"], 0.1, 100, weights, 3)
-    read = [FitData.read(source, *how) for source in (stream, table)]
+    wish = Wish(["b", "a"], ["c"], 0.1, 100, weights, 3)
+    read = [FitData.read(source, wish) for source in (stream, table)]
     assert [data.encoding.columns for data in read] == [("b", "a")] * 2
     assert [data.encoding.given_columns for data in read] == [("c",)] * 2
     assert read[0].split == read[1].split
@@ -390,15 +391,45 @@ def test_a_stream_and_a_table_of_as_many_rows_get_one_recipe(tmp_path, rows):
     table = Table(torch.randn(rows, 2, dtype=torch.float64, generator=generator), ("a", "b"))
     write_table(table, tmp_path / "t.parquet")
     stream = ParquetStream(tmp_path / "t.parquet", 64, warn=False)
-    read = [FitData.read(source, None, (), None, 0.0, None, 0) for source in (stream, table)]
-    for name in ("rows", "worth", "valid_rows", "standardised", "white", "small"):
+    read = [FitData.read(source, Wish()) for source in (stream, table)]
+    for name in ("rows", "worth", "valid_rows", "standardised", "white", "small", "few"):
         assert getattr(read[0].facts, name) == getattr(read[1].facts, name), name
 
 
-@pytest.mark.parametrize("share", [np.float32(0.25), np.int64(25), 0.25])
-def test_shares_may_be_numbers_of_numpy(share):
-    model = fitted(torch.randn(100, 2, dtype=torch.float64), valid=share, test=np.int64(3))
-    assert (model.record["split"]["valid"], model.record["split"]["test"]) == (25, 3)
+NUMBERS = torch.randn(100, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+SOURCES = {
+    "tensor": NUMBERS,
+    "numeric frame": {"a": NUMBERS[:, 0].numpy(), "b": NUMBERS[:, 1].numpy()},
+    "mixed frame": {"a": NUMBERS[:, 0].numpy(), "b": ["Oslo", "Rome"] * 50},
+}
+
+
+@pytest.mark.parametrize("rows", [1_000, 1_001, 1_100, 1_112])
+def test_a_table_is_whitened_or_has_rows_set_aside(rows):
+    table = torch.randn(rows, 2, dtype=torch.float64)
+    facts = FitData.read(table, Wish()).facts
+    assert facts.white == facts.small == (facts.valid_rows is None) == (rows == 1_000)
+
+
+@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
+@pytest.mark.parametrize(
+    "share", [np.float32(0.25), np.int64(25), np.array(25), torch.tensor(0.25), 0.25]
+)
+def test_shares_may_be_numbers_of_numpy(source, share):
+    settings = TrainingSettings(steps=1, seed=np.int64(7))
+    model = fitted(source, valid=share, test=np.array(3), settings=settings)
+    assert model.record["split"] == {"rows": 100, "valid": 25, "test": 3, "seed": 7}
+
+
+@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
+def test_rows_with_weights_are_set_aside_only_if_asked_for(source):
+    how = {"weights": torch.arange(1.0, 101), "settings": TrainingSettings(steps=1)}
+    models = [fitted(source, **how), fitted(source, valid=0.2, **how)]
+    assert [model.record["split"]["valid"] for model in models] == [0, 20]
+
+
+def test_counts_and_seeds_of_samples_may_be_numbers_of_numpy():
+    model = Model(BNAF(2))
     assert model.sample(np.int64(2), seed=np.int64(4)).shape == (2, 2)
     with pytest.raises(SettingsError, match="count must be a whole number of at least 0, got -1"):
         model.sample(-1)

@@ -12,6 +12,7 @@ from bnaf import BNAF, Model, ShapeError, TableError, TrainingSettings
 from bnaf.estimators import ConditionalFlowDensity, FlowDensity
 from bnaf.flows.registry import flow_named, flow_names
 from bnaf.model._data import FitData
+from bnaf.model._wish import Wish
 from bnaf.model.standardisation import Standardisation
 from bnaf.model.whitening import SHRINKAGES, whiten
 from bnaf.tables.table import Table
@@ -150,7 +151,7 @@ def test_a_model_with_given_columns_scores_in_the_units_of_the_table():
 def test_only_the_widest_tables_are_not_whitened(columns, white):
     rows = torch.randn(4, columns, dtype=torch.float64)
     table = Table(rows, tuple(f"x{index}" for index in range(columns)))
-    data = FitData.read(table, None, (), None, 0.0, None, 0)
+    data = FitData.read(table, Wish())
     assert data.facts.white == white
     assert (data.encoding.standardisation.factor is not None) == white
 

@@ -1,6 +1,7 @@
 """Tables: what can be read, what is refused and why, and what is written."""
 
 import io
+import json
 import sys
 from itertools import pairwise
 
@@ -19,7 +20,7 @@ from bnaf._files import atomic_file
 from bnaf.errors import TableWarning
 from bnaf.model.standardisation import RunningMoments, Standardisation
 from bnaf.tables.reading import read_table
-from bnaf.tables.splits import split_table
+from bnaf.tables.splits import RowSplit, split_table
 from bnaf.tables.table import Table, align_tables
 from bnaf.tables.ties import grid_step
 from bnaf.tables.writing import write_table
@@ -392,6 +393,11 @@ def test_a_table_that_cannot_be_written_leaves_nothing(tmp_path):
         fail()
     assert path.read_bytes() == b"before"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_plan_of_a_split_is_ready_for_json_with_numbers_of_numpy():
+    split = RowSplit.plan(np.int64(100), np.float64(0.25), np.array(5), seed=np.int64(1))
+    assert RowSplit.from_dict(json.loads(json.dumps(split.as_dict()))) == split
 
 
 def test_a_split_is_seeded_and_keeps_every_row():

@@ -1,5 +1,6 @@
 """Where batches come from."""
 
+import json
 from itertools import chain
 
 import numpy as np
@@ -9,7 +10,8 @@ from fits import quietly, same_start, small_flow, weights_of
 
 from bnaf import BNAF, SettingsError, ShapeError, TableError, fit
 from bnaf.training import ArrayRows, Batch, BatchSource, FreshRows, StreamRows, base_draws
-from bnaf.training._inputs import as_rows, as_weights
+from bnaf.training._inputs import as_rows
+from bnaf.training.batches import as_weights
 
 
 def numbers(source, epoch, **options):
@@ -28,6 +30,27 @@ def test_an_epoch_takes_each_row_once_in_an_order_of_its_own(rows):
     assert first != second
     assert first == numbers(ArrayRows(rows, batch=5, seed=1), 0)
     assert first != numbers(ArrayRows(rows, batch=5, seed=2), 0)
+
+
+@pytest.mark.parametrize("make", [ArrayRows, lambda rows, **how: base_draws(1, **how)])
+def test_numbers_of_numpy_are_plain_ones_in_a_checkpoint(rows, make):
+    source = make(rows, batch=np.int64(5), seed=np.array(3))
+    assert json.loads(json.dumps(source.identity)) == make(rows, batch=5, seed=3).identity
+
+
+@pytest.mark.parametrize("batch", [-3, 0, True])
+@pytest.mark.parametrize("make", [ArrayRows, lambda rows, **how: base_draws(1, **how)])
+def test_a_batch_must_be_a_whole_number_of_rows(rows, make, batch):
+    with pytest.raises(SettingsError, match="batch must be a whole number of at least 1, got"):
+        make(rows, batch=batch)
+
+
+def test_a_stream_may_tell_its_rows_by_numbers_of_numpy(rows):
+    class Stream(list):
+        rows, batch_rows = np.int64(10), np.int32(5)
+
+    source = StreamRows(Stream([rows[:5], rows[5:]]))
+    assert (source.count, source.batch) == (10, 5)
 
 
 def test_batches_are_of_equal_size(rows):

@@ -10,7 +10,13 @@ import torch
 from bnaf import BNAF, SettingsError, TrainingSettings
 from bnaf.training._run.averaging import WeightAverage
 from bnaf.training._run.schedule import Budget, Moment, Plateau, cosine, warm_up
-from bnaf.training.recipe import TableFacts, choose_interval, choose_steps, resolve
+from bnaf.training.recipe import (
+    TableFacts,
+    choose_interval,
+    choose_steps,
+    divide_rows,
+    resolve,
+)
 
 
 @pytest.mark.parametrize(
@@ -188,9 +194,35 @@ def test_sizes_follow_the_table():
 
 
 def test_the_context_network_follows_the_rows():
-    rows = (500, 50_000, None)
-    sizes = [BNAF.sizes_for(1, small=False, given=3, rows=count) for count in rows]
-    assert [size["context_dropout"] for size in sizes] == [0.2, 0.1, 0.1]
+    sizes = [BNAF.sizes_for(1, small=False, few=few, given=3) for few in (True, False)]
+    assert [size["context_dropout"] for size in sizes] == [0.2, 0.1]
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+@pytest.mark.parametrize("rows", [900, 999, 1_000, 1_001, 1_100, 1_111, 1_112])
+def test_a_table_is_small_or_not_for_its_split_and_its_sizes_alike(rows, mixed):
+    valid, _, counted = divide_rows(rows, mixed=mixed)
+    small = counted <= 1_000
+    assert small == (rows <= 1_000)
+    assert valid == ((0.2 if mixed else 0.0) if small else 0.1)
+    facts = TableFacts(rows=rows - round(valid * rows), columns=2, counted=counted)
+    assert facts.small == small
+    settings = resolve(TrainingSettings(), facts, BNAF)
+    assert settings.batch == (facts.rows if small else 512)
+
+
+@pytest.mark.parametrize("test", [0, 1_000])
+@pytest.mark.parametrize("rows", [9_999, 10_000, 10_001, 10_500, 11_111, 11_112, 12_000])
+def test_rows_are_few_or_not_for_averages_and_contexts_alike(rows, test):
+    _, members, counted = divide_rows(rows, columns=1, given=2, test=test)
+    assert TableFacts(rows=rows, given=2, counted=counted).few == (members == 5)
+
+
+@pytest.mark.parametrize("asked", [{"valid": 300}, {"valid": 0.25}, {"test": 300}])
+def test_rows_that_are_left_out_as_asked_for_do_not_count(asked):
+    division = divide_rows(1_200, **asked)
+    assert division.counted <= 900
+    assert division.valid == asked.get("valid", 0.0)
 
 
 def facts(rows, **more):

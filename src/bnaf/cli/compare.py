@@ -52,8 +52,8 @@ def compare(
     rows of every kind beside independent columns. Budgets are those of each flow.
     """
     from bnaf.cli.files import check_streams, read_any, read_share
+    from bnaf.columns.detection import is_plain
     from bnaf.evaluation.comparison import compare_densities, compare_kinds
-    from bnaf.model._frames import is_plain
     from bnaf.tables.reading import read_table
     from bnaf.training import TrainingSettings
 

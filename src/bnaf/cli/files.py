@@ -16,7 +16,7 @@ from bnaf.cli import options
 from bnaf.cli.messages import say
 from bnaf.errors import StorageError
 from bnaf.flows.flow import Flow
-from bnaf.model._frames import KINDRED
+from bnaf.flows.registry import flow_named
 from bnaf.model.files import load, save
 from bnaf.model.model import Model
 from bnaf.tables.formats import written_format
@@ -119,7 +119,7 @@ def read_rows(
 
 def reads_kinds(flow: str | None) -> bool:
     """Return whether a flow takes columns of every kind."""
-    return flow is None or flow in KINDRED
+    return flow is None or flow_named(flow).takes_kinds
 
 
 def read_any(

@@ -1,6 +1,7 @@
 """Which kind a column is of, by what it holds."""
 
 import re
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from bnaf.columns.text import LeftOut
 from bnaf.errors import Argument, SettingsError, TableError
 from bnaf.tables.cells import is_dated
 from bnaf.tables.column import Column
+from bnaf.tables.frames import Frame
 from bnaf.tables.names import list_columns
 
 CHOICES = ("category", "whole", "grid", "number", "date", "text")
@@ -86,6 +88,34 @@ def find_kind(column: Column) -> str:
         return "grid"
     tied = distinct <= MOST_TIED and rows >= ROWS_PER_VALUE * distinct
     return "category" if tied else "number"  # a density has no bound where values repeat
+
+
+def is_plain(
+    frame: Frame,
+    names: Sequence[str],
+    given: Sequence[str],
+    kinds: Mapping[str, str],
+    bounds: Mapping[str, Bounds],
+) -> bool:
+    """Tell whether columns have a density everywhere, and given ones are complete numbers.
+
+    Args:
+        frame: The rows.
+        names: Columns to model.
+        given: Columns to condition on.
+        kinds: What some columns are told to be, by name.
+        bounds: Least and largest value of some columns, by name.
+    """
+    for column in frame.select([*names, *given]).columns:
+        if column.holds != "numbers" or column.empty.any() or column.name in bounds:
+            return False
+        if column.name in given and column.name not in kinds:
+            continue
+        if (kinds.get(column.name) or find_kind(column)) != Number.name:
+            return False
+        if Number.fit(column).levels:  # some value is taken often
+            return False
+    return True
 
 
 def _bounded(column: Column) -> str:

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
+from bnaf._checks import whole
 from bnaf.datasets._quadrature import gauss_legendre, square_grid
 
 Points = Float[Tensor, "rows 2"]
@@ -45,9 +46,13 @@ class Toy(ABC):
             generator: Source of randomness, or the seed of a private one; torch's global one by
                 default.
             dtype: Floating-point type of the points.
+
+        Raises:
+            SettingsError: If the number of points or the seed is no whole number.
         """
-        if isinstance(generator, int):
-            generator = torch.Generator().manual_seed(generator)
+        rows = whole("rows", rows, least=0)
+        if generator is not None and not isinstance(generator, Generator):
+            generator = Generator().manual_seed(whole("generator", generator, least=0))
         return self._draw(rows, generator, dtype)
 
     def log_prob(self, x: Float[Tensor, "*batch 2"]) -> Float[Tensor, "*batch"]:

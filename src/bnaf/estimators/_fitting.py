@@ -22,7 +22,7 @@ from bnaf.tables.frames import Frame
 from bnaf.tables.table import Table
 from bnaf.tables.ties import constant_columns, tied_columns, warn_of_columns
 from bnaf.training import TrainingSettings
-from bnaf.training.recipe import valid_share
+from bnaf.training.recipe import divide_rows
 
 MOST_REPEATED = 1_000_000  # rows that whole weights are written out to
 NESTED = ("settings", "training")  # parameters whose entries are reached by name
@@ -106,13 +106,10 @@ def fit_model(
     rows, weights = distinct
     if (weights == weights.round()).all() and weights.sum() <= max(MOST_REPEATED, 2 * len(rows)):
         rows, weights = np.repeat(rows, weights.astype(int), 0), np.ones(int(weights.sum()))
-    alike = bool((weights == weights[0]).all())
     return Model.fit(
         Table(torch.from_numpy(rows), (*columns, *given)),
         given=given,
-        valid=None if alike else valid_share(len(rows)),
-        weights=None if alike else weights,
-        members=getattr(estimator, "members", None),
+        **_weighing(weights, len(columns), len(given), getattr(estimator, "members", None)),
         flow=estimator.flow,
         flow_settings=estimator.settings,
         settings=training_settings(estimator.training, estimator.random_state),
@@ -143,13 +140,14 @@ def fit_frame(
     weights = _check_sample_weight(
         sample_weight, indices, dtype=np.float64, ensure_non_negative=True
     )
-    if not weights.any():
+    counts = weights > 0
+    if not counts.any():
         raise SettingsError("sample_weight must have an entry above zero, got none.")
     model = Model.fit(
-        frame.take(weights > 0),
+        frame.take(counts),
         columns=columns,
         given=given,
-        weights=None if sample_weight is None else weights[weights > 0],
+        **_weighing(weights[counts], mixed=True),
         kinds=kinds,
         flow=estimator.flow,
         flow_settings=estimator.settings,
@@ -157,6 +155,27 @@ def fit_frame(
         progress=False,
     )
     return model, WeighedFrame(frame, weights)
+
+
+def _weighing(
+    weights: Float64[np.ndarray, " rows"],
+    columns: int = 1,
+    given: int = 0,
+    members: int | None = None,
+    *,
+    mixed: bool = False,
+) -> dict[str, Any]:
+    """Return weights, and how rows are divided, as arguments of a fit.
+
+    A row of weight two is one that comes twice: rows are divided as those without weights, and
+    weights that are all alike are none.
+    """
+    if (weights == weights[0]).all():
+        return {"members": members}
+    division = divide_rows(
+        len(weights), mixed=mixed, columns=columns, given=given, members=members
+    )
+    return {"weights": weights, "valid": division.valid, "members": division.members}
 
 
 class SettingsByName(BaseEstimator):

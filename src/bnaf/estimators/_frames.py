@@ -102,6 +102,18 @@ def target_frame(y: Any, names: Sequence[str]) -> Frame:
     return frame.renamed(names)
 
 
+def target_names(y: Any, count: int, taken: Sequence[str]) -> list[str]:
+    """Return the names of the columns of y; others where they have none or they are taken."""
+    named = list(getattr(y, "columns", [getattr(y, "name", None)]))
+    usable = len(named) == count and all(isinstance(name, str) and name for name in named)
+    if usable and len({*named, *taken}) == count + len(taken):
+        return named
+    letter = "y"
+    while any(f"{letter}{index}" in taken for index in range(count)):
+        letter += "_"
+    return [f"{letter}{index}" for index in range(count)]
+
+
 def is_categorical(y: Any) -> bool:
     """Tell whether one column of targets is of levels: text, a category or true and false."""
     if y is None:  # which scikit-learn tells of

@@ -34,9 +34,9 @@ from bnaf.estimators._frames import (
     mixed_frame,
     named_frame,
     target_frame,
+    target_names,
 )
 from bnaf.laws.normal import normal_cdf
-from bnaf.model.kinds import KindEncoding
 from bnaf.tables.frames import Frame
 
 REACH, NODES = 8.0, 401  # of the trapezoidal rule over the base, exact for what is smooth
@@ -132,7 +132,7 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
         targets = targets.reshape(len(targets), -1)
         self.n_outputs_ = targets.shape[1]
         names = column_names(self)
-        targeted = _target_names(y, self.n_outputs_, names)
+        targeted = target_names(y, self.n_outputs_, names)
         distinct = merge_rows(np.hstack([targets, given]), sample_weight)
         warn_of_rows(targets, targeted, sample_weight)
         self.model_ = fit_model(self, distinct, targeted, names)
@@ -219,10 +219,8 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
 
     def _cdf_of_cells(self, X: Any, y: Any) -> np.ndarray:
         """Return the probability of at most the upper end of each cell."""
-        encoding = self.model_.encoding
-        assert isinstance(encoding, KindEncoding)
         frame = join_frames(target_frame(y, self.model_.columns), self._frame(X))
-        return encoding.cdf(self.model_.flow, frame).numpy()
+        return self.model_.encoding.cdf(self.model_.flow, frame).numpy()
 
     def crps(self, X: Any, y: Any) -> np.ndarray:
         """Return the continuous ranked probability score of each row of one column.
@@ -301,7 +299,7 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
         given = named_frame(X, names) if frame is None else frame
         shape = np.shape(y)
         self._flat, self.n_outputs_ = len(shape) == 1, shape[1] if len(shape) > 1 else 1
-        targets = _target_names(y, self.n_outputs_, names)
+        targets = target_names(y, self.n_outputs_, names)
         modelled, levels = target_frame(y, targets), is_categorical(y)
         if not modelled.complete.all():
             raise TableError(
@@ -391,15 +389,3 @@ def _nodes() -> tuple[Float64[Tensor, "points 1"], Float64[np.ndarray, " points"
 
 def _rows_first(values: np.ndarray) -> np.ndarray:
     return np.moveaxis(values, 0, 1)
-
-
-def _target_names(y: Any, count: int, taken: Sequence[str]) -> list[str]:
-    """Return the names of the columns of y; others where they have none or they are taken."""
-    named = list(getattr(y, "columns", [getattr(y, "name", None)]))
-    usable = len(named) == count and all(isinstance(name, str) and name for name in named)
-    if usable and len({*named, *taken}) == count + len(taken):
-        return named
-    letter = "y"
-    while any(f"{letter}{index}" in taken for index in range(count)):
-        letter += "_"
-    return [f"{letter}{index}" for index in range(count)]

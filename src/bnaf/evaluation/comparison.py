@@ -15,7 +15,6 @@ from bnaf.evaluation.classical import CLASSICAL
 from bnaf.evaluation.independent import score_independent
 from bnaf.evaluation.scores import standard_error
 from bnaf.flows.registry import flow_named, flow_names
-from bnaf.model.kinds import KindEncoding
 from bnaf.model.model import Model
 from bnaf.tables.frames import Frame
 from bnaf.tables.splits import split_rows, split_table
@@ -150,15 +149,15 @@ def compare_kinds(
     tell(MIXED)
     started = perf_counter()
     model = Model.fit(train, flow=MIXED, settings=settings, progress=progress)
-    encoding = model.encoding
-    assert isinstance(encoding, KindEncoding)
+    encoding, schema = model.encoding, model.encoding.schema
+    assert schema is not None
     note = f"{model.record['steps']:,} steps, {model.record['reason']}"
     scores, weights = model.log_prob(held_out), model.flow.parameter_count
     own = _Outcome(MIXED, scores, weights, perf_counter() - started, note)
     tell(INDEPENDENT)
     started = perf_counter()
     codes = [encoding.codes(rows, "rows") for rows in (train, held_out)]
-    (other,) = score_independent(encoding.schema, codes[0], codes[1:])
+    (other,) = score_independent(schema, codes[0], codes[1:])
     apart = _Outcome(INDEPENDENT, other, None, perf_counter() - started, "by its own frequencies")
     return Comparison(len(train), len(held_out), _rank([own, apart]))
 

@@ -25,7 +25,6 @@ PERMUTATIONS = ("reverse", "random", None)
 INITS = ("published", "normal")
 CONTEXTS = ("biases", "amortised")
 CONTEXT_RATE = 0.1  # of the rate of the block networks
-FEW_CONTEXTS = 10_000  # rows up to which a context network is held back more
 FULL_WIDTH, LEAST_WIDTH = 20, 5
 PLAIN_FEATURES, WIDTH_TIMES_FEATURES = 16, 250  # columns of full width; more share so many units
 MOST_WEIGHTS = 2**25  # of a flow that is chosen for a table
@@ -74,6 +73,7 @@ class BNAF(TransformFlow):
     """
 
     learning_rate = 0.05  # its weights live in log space and want large steps
+    takes_kinds = True  # as the numbers of a mixed flow
     order_buffers = ("orders",)
     snapshots = True
 
@@ -239,7 +239,7 @@ class BNAF(TransformFlow):
 
     @classmethod
     def sizes_for(
-        cls, features: int, *, small: bool, given: int = 0, rows: int | None = None
+        cls, features: int, *, small: bool, few: bool = False, given: int = 0
     ) -> dict[str, Any]:
         """Return transforms, hidden layers and width that suit a table, and its context network.
 
@@ -250,9 +250,9 @@ class BNAF(TransformFlow):
 
         Args:
             features: Number of columns, those given left out.
-            small: Whether its rows are few.
+            small: Whether the table is small.
+            few: Whether its rows are few for a context network to memorise.
             given: Number of columns that are given.
-            rows: Number of rows, where it is known.
 
         Example:
             >>> BNAF.sizes_for(6, small=False), BNAF.sizes_for(43, small=False)["width"]
@@ -260,7 +260,7 @@ class BNAF(TransformFlow):
             >>> BNAF.sizes_for(8000, small=True)
             {'transforms': 1, 'hidden_layers': 0, 'width': 1}
         """
-        return _network_sizes(features, small) | (_context_sizes(rows) if given else {})
+        return _network_sizes(features, small) | (_context_sizes(few) if given else {})
 
     def see_contexts(self, context: Tensor) -> None:
         """Cut the columns of the context into pieces of as many rows each."""
@@ -340,8 +340,7 @@ def _network_sizes(features: int, small: bool) -> dict[str, Any]:
     return {"transforms": transforms, "hidden_layers": hidden_layers, "width": width}
 
 
-def _context_sizes(rows: int | None) -> dict[str, Any]:
-    few = rows is not None and rows <= FEW_CONTEXTS
+def _context_sizes(few: bool) -> dict[str, Any]:
     return {
         "context_layers": 2,
         "context_width": 128,

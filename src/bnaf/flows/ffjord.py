@@ -68,7 +68,7 @@ class FFJORD(TransformFlow):
 
     @classmethod
     def sizes_for(
-        cls, features: int, *, small: bool, given: int = 0, rows: int | None = None
+        cls, features: int, *, small: bool, few: bool = False, given: int = 0
     ) -> dict[str, Any]:
         """Return the width that suits a table."""
         return {"width": 32 if small else max(64, min(4 * features, 256))}

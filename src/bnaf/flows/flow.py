@@ -68,6 +68,12 @@ class Flow(nn.Module, ABC):
     learning_rate: ClassVar[float] = 0.003
     """Rate that a fit takes where its settings leave it open."""
 
+    takes_numbers: ClassVar[bool] = True
+    """Whether tables of plain numbers are fitted by it: its constructor takes their number."""
+
+    takes_kinds: ClassVar[bool] = False
+    """Whether rows of every kind are fitted where it is asked for."""
+
     order_buffers: ClassVar[tuple[str, ...]] = ()
     """Buffers whose rows are orders of the features: files in which they are not are refused."""
 
@@ -93,15 +99,15 @@ class Flow(nn.Module, ABC):
 
     @classmethod
     def sizes_for(
-        cls, features: int, *, small: bool, given: int = 0, rows: int | None = None
+        cls, features: int, *, small: bool, few: bool = False, given: int = 0
     ) -> dict[str, Any]:
         """Return the settings that suit a table; those of the constructor by default.
 
         Args:
             features: Number of columns, those given left out.
-            small: Whether its rows are few.
+            small: Whether the table is small, as :func:`bnaf.training.recipe.is_small` says.
+            few: Whether its rows are few for a context network to memorise.
             given: Number of columns that are given.
-            rows: Number of rows, where it is known.
         """
         return {}
 

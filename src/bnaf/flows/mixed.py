@@ -18,7 +18,6 @@ from bnaf.flows.flow import Flow, Pull
 from bnaf.laws.mixed import MixedLaw
 from bnaf.laws.packed import RowLayout, row_layout
 
-SMALL_TABLE, FEW_ROWS = 1_000, 10_000  # rows up to which networks are small, and held back more
 UNITS_PER_PART = 4  # of the network of the levels, at least
 MOST_WIDTH = 10  # of the block networks: those of many intervals cost more
 CONTEXT_BINS = 32
@@ -65,6 +64,7 @@ class Mixed(Flow):
     """
 
     learning_rate = BNAF.learning_rate
+    takes_numbers, takes_kinds = False, True
     edges: Tensor | None
 
     def __init__(
@@ -131,7 +131,7 @@ class Mixed(Flow):
 
     @classmethod
     def sizes_for_parts(
-        cls, levels: Sequence[int], numbers: int, *, given: int = 0, rows: int | None = None
+        cls, levels: Sequence[int], numbers: int, *, small: bool, few: bool, given: int = 0
     ) -> dict[str, Any]:
         """Return the settings that suit a table of such parts.
 
@@ -141,16 +141,15 @@ class Mixed(Flow):
         Args:
             levels: Number of levels of each discrete part.
             numbers: Number of numbers.
+            small: Whether the table is small.
+            few: Whether its rows are few for the networks of levels and contexts to memorise.
             given: Number of columns that are given.
-            rows: Number of rows, where it is known.
 
         Example:
-            >>> sizes = Mixed.sizes_for_parts([3, 2], 8, rows=500)
+            >>> sizes = Mixed.sizes_for_parts([3, 2], 8, small=True, few=True)
             >>> sizes["transforms"], sizes["hidden_layers"], sizes["width"]
             (2, 1, 10)
         """
-        small = rows is not None and rows <= SMALL_TABLE
-        few = rows is not None and rows <= FEW_ROWS
         sizes = BNAF.sizes_for(max(numbers, 1), small=small)
         return {
             "category_layers": 1 if small else 2,

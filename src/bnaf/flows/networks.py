@@ -97,7 +97,7 @@ class NetworkFlow(TransformFlow):
 
     @classmethod
     def sizes_for(
-        cls, features: int, *, small: bool, given: int = 0, rows: int | None = None
+        cls, features: int, *, small: bool, few: bool = False, given: int = 0
     ) -> dict[str, Any]:
         """Return the sizes that suit a table."""
         chosen = {name: few if small else many for name, few, many in cls.sizes}

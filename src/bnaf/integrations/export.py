@@ -18,7 +18,6 @@ from bnaf._files import atomic_file
 from bnaf._torch import kept_validation
 from bnaf.errors import BnafError, SettingsError, StorageError
 from bnaf.flows.flow import Flow
-from bnaf.model.encoding import NumberEncoding
 from bnaf.model.model import Model
 from bnaf.model.standardisation import Standardisation
 
@@ -124,7 +123,7 @@ class _Program(nn.Module):
 
     def __init__(self, model: Model, function: str) -> None:
         super().__init__()
-        if not isinstance(model.encoding, NumberEncoding):
+        if model.encoding.schema is not None:
             raise SettingsError(
                 "Models of columns of several kinds have no program: their codes are made by this "
                 "library. Export one that was fitted to numbers alone."

@@ -45,8 +45,7 @@ class FlowLaw(FlowDistribution, TorchDistributionMixin):
     """
 
     def __init__(self, law: FlowDistribution) -> None:
-        super().__init__(law.transform, law.base, law.batch_shape)
-        self._watched = law._watched
+        law.expand(law.batch_shape, _instance=self)  # all that the law has, watched weights too
 
 
 class _Pass(NamedTuple):

@@ -3,27 +3,26 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Real
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from bnaf._checks import plain, whole
 from bnaf.errors import SettingsError, TableError
-from bnaf.model.encoding import Encoding, NumberEncoding
+from bnaf.model._wish import Wish
+from bnaf.model.encoding import Encoding
+from bnaf.model.numbers import NumberEncoding
 from bnaf.model.standardisation import Standardisation
 from bnaf.model.whitening import whiten
 from bnaf.tables.reading import read_table
-from bnaf.tables.splits import RowSets, RowSplit, split_rows
+from bnaf.tables.splits import RowSets, RowSplit
 from bnaf.tables.streams import NumberedRows, ParquetStream
 from bnaf.tables.table import Table
-from bnaf.training._inputs import as_weights
 from bnaf.training.arrays import sorted_order
 from bnaf.training.batches import Batch, worth_of
 from bnaf.training.progress import InUnits
-from bnaf.training.recipe import TableFacts, choose_members, is_small, valid_share
+from bnaf.training.recipe import Division, TableFacts, is_small
 from bnaf.training.streams import StreamRows
 
 WHITENED_COLUMNS = 2048  # up to which a small table is whitened: its matrices take their square
@@ -81,72 +80,49 @@ class FitData:
         return found
 
     @classmethod
-    def read(
-        cls,
-        source: Any,
-        columns: Sequence[str] | None,
-        given: Sequence[str],
-        valid: Any,
-        test: float,
-        weights: Any,
-        seed: int,
-        members: int | None = None,
-    ) -> "FitData":
+    def read(cls, source: Any, wish: Wish) -> "FitData":
         """Read a table or open a stream, split it, and standardise its columns."""
         if not isinstance(source, Table | ParquetStream):
             source = read_table(source)
-        names = tuple(columns or [name for name in source.columns if name not in given])
+        names = tuple(wish.columns or [name for name in source.columns if name not in wish.given])
         if not names:
             raise TableError(
-                f"All columns ({', '.join(given)}) are given, expected one to model at least; "
-                "give fewer."
+                f"All columns ({', '.join(wish.given)}) are given, expected one to model at "
+                "least; give fewer."
             )
-        chosen = [*names, *given]
-        if isinstance(valid, Real | np.generic):
-            valid = plain(valid)
+        chosen = [*names, *wish.given]
         if isinstance(source, ParquetStream):
             stream = source.view(columns=chosen, rank=0, world_size=1)
-            share = _valid_share(valid, stream.rows, weights)
-            if not is_small(len(split_rows(stream.rows, share, test, seed=seed).train)):
-                if members not in (None, 1):
+            division = wish.divide(stream.rows, len(names), len(wish.given), members=1)
+            if not is_small(division.counted):
+                if wish.members not in (None, 1):
                     raise SettingsError(
-                        f"members must be 1 for a stream, got {members}; averages are of rows in "
-                        "memory."
+                        f"members must be 1 for a stream, got {wish.members}; averages are of "
+                        "rows in memory."
                     )
-                return _from_stream(stream, names, valid, test, weights, seed)
+                return _from_stream(stream, names, wish, division)
             source = _gather(stream)
-        return _from_table(source.select(chosen), names, valid, test, weights, members, seed)
+        return _from_table(source.select(chosen), names, wish)
 
 
-def _from_table(
-    table: Table,
-    names: tuple[str, ...],
-    valid: Any,
-    test: float,
-    weights: Any,
-    members: int | None,
-    seed: int,
-) -> FitData:
-    members = _count_members(members, len(table), len(names), table.features, valid)
-    if members > 1:
-        valid = 0.0 if valid is None else valid  # the folds judge each other
-    counts = None
-    if weights is not None:
-        like = torch.empty(0, dtype=torch.float64)
-        counts = as_weights(weights, len(table), like, "weights")
-    split, held_out = _plan(table.columns, len(table), valid, test, counts, seed, table)
+def _from_table(table: Table, names: tuple[str, ...], wish: Wish) -> FitData:
+    known_columns = table.features - len(names)
+    division = wish.divide(len(table), len(names), known_columns, members=wish.members)
+    _check_members(division.members, len(table), len(names))
+    counts = wish.weigh(len(table))
+    split, held_out = _plan(table.columns, len(table), wish, division, table)
     sets = split.sets()
     # without rows set aside the order is that of the table, which all sums follow
     train = sets.train if split.valid or split.test else torch.arange(len(table))
     rows, weighed = table.rows[train], None if counts is None else counts[train]
-    small = is_small(len(train))
+    small = is_small(division.counted)
     if small:  # in an order of their own, so that the one they came in does not matter
         order = sorted_order([rows] if weighed is None else [rows, weighed])
         rows, weighed = rows[order], None if weighed is None else weighed[order]
     features = len(names)
     moments = Standardisation.from_rows(rows[:, :features], weighed)
     given = None
-    if table.features > features:
+    if known_columns:
         given = Standardisation.from_rows(rows[:, features:], weighed)
     white = small and table.features <= WHITENED_COLUMNS
     if white:
@@ -160,37 +136,32 @@ def _from_table(
         kept = None if counts is None else counts[sets.valid]
         validation = as_batch(encoding, table.rows[sets.valid], kept)
     standardised = as_batch(encoding, rows, weighed)
-    if members > 1 and validation is None:
-        generator = torch.Generator().manual_seed(seed)
-        fold = torch.randperm(len(rows), generator=generator) % members
+    if division.members > 1 and validation is None:  # the folds judge each other
+        generator = torch.Generator().manual_seed(wish.seed)
+        fold = torch.randperm(len(rows), generator=generator) % division.members
         validation = standardised = replace(standardised, more={"fold": fold})
     facts = TableFacts(
         rows=len(train),
         columns=table.features,
-        given=table.features - features,
+        given=known_columns,
         worth=len(train) if weighed is None else worth_of(weighed),
         valid_rows=None if validation is None else len(validation.rows),
         standardised=True,
         white=white,
+        counted=division.counted,
     )
-    return FitData(encoding, facts, members, split, standardised, validation)
+    return FitData(encoding, facts, division.members, split, standardised, validation)
 
 
 def _from_stream(
-    stream: ParquetStream,
-    names: tuple[str, ...],
-    valid: Any,
-    test: float,
-    weights: Any,
-    seed: int,
+    stream: ParquetStream, names: tuple[str, ...], wish: Wish, division: Division
 ) -> FitData:
     complete = np.flatnonzero(stream.survey.complete)
-    counts = None
-    if weights is not None:
-        like = torch.empty(0, dtype=torch.float64)
+    counts, weighed_rows = None, wish.weigh(stream.rows)
+    if weighed_rows is not None:
         counts = torch.zeros(len(stream.survey.complete), dtype=torch.float64)
-        counts[complete] = as_weights(weights, stream.rows, like, "weights")
-    split, held_out = _plan(stream.columns, stream.rows, valid, test, counts, seed, stream)
+        counts[complete] = weighed_rows
+    split, held_out = _plan(stream.columns, stream.rows, wish, division, stream)
     parts = _choose(stream, split.sets(), complete)
     train, features = parts[0], len(names)
     given_names = stream.columns[features:]
@@ -221,6 +192,7 @@ def _from_stream(
         batch=stream.batch_rows,
         batches=len(train),
         standardised=True,
+        counted=division.counted,
     )
     source = StreamRows(train, prepare, worth=worth, digest=_digest(encoding, counts))
     return FitData(encoding, facts, 1, split, source, validation)
@@ -249,22 +221,18 @@ def _encoding(
     )
 
 
-def _count_members(members: int | None, rows: int, columns: int, features: int, valid: Any) -> int:
-    """Return how many flows are averaged.
+def _check_members(members: int, rows: int, columns: int) -> None:
+    """Check how many flows are averaged.
 
     Raises:
         SettingsError: If there are to be several of a table that one flow must do.
     """
-    if members is None:
-        return choose_members(rows, columns, features - columns) if valid is None else 1
-    members = whole("members", members)
     if members > 1 and columns > 1:
         raise SettingsError(
             f"members must be 1 for {columns} columns, got {members}; averages are of one column."
         )
     if members > rows:
         raise SettingsError(f"members must be at most the {rows} rows, got {members}.")
-    return members
 
 
 def _digest(encoding: NumberEncoding, weights: Tensor | None) -> str:
@@ -286,26 +254,17 @@ def _gather(stream: ParquetStream) -> Table:
 def _plan(
     columns: Sequence[str],
     rows: int,
-    valid: Any,
-    test: float,
-    weights: Tensor | None,
-    seed: int,
+    wish: Wish,
+    division: Division,
     source: Table | ParquetStream,
 ) -> tuple[RowSplit, Table | None]:
     """Return which rows are set aside, and other rows to validate on, where they are given."""
-    share = _valid_share(valid, rows, weights)
-    split = RowSplit.plan(rows, share, test, seed=seed)
-    if valid is None or isinstance(valid, int | float):
+    split = RowSplit.plan(rows, division.valid, wish.test, seed=wish.seed)
+    if not wish.brings_rows:
         return split, None
+    valid = wish.valid
     held_out = valid if isinstance(valid, Table) else read_table(valid, dequantise=source.grid)
     return split, held_out.select(columns)
-
-
-def _valid_share(valid: Any, rows: int, weights: Any) -> float:
-    """Return the share or number of rows to set aside; none where others are given."""
-    if valid is None:
-        return 0.0 if weights is not None else valid_share(rows)
-    return valid if isinstance(valid, int | float) else 0.0
 
 
 def _choose(

@@ -1,7 +1,6 @@
 """A flow in float64 and the encoding of its rows: what scores and samples are computed with."""
 
 import copy
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -10,11 +9,10 @@ import torch
 from torch import Tensor
 
 from bnaf._random import mix_seed
-from bnaf.errors import Argument, SettingsError, ShapeError, TableError, TableWarning
+from bnaf.errors import Argument, ShapeError, TableError
 from bnaf.flows.flow import Flow
 from bnaf.model._chunks import CHUNK_ROWS, chunk_rows, measure_rows
-from bnaf.model.encoding import Encoding
-from bnaf.model.kinds import KindEncoding
+from bnaf.model.encoding import Encoding, warn_of_unusual
 
 MOST_ROUNDS = 100  # of draws, in search of rows without empty cells
 
@@ -60,18 +58,10 @@ class ExactFlow:
         Raises:
             SettingsError: If the columns are not modelled one after another.
         """
-        encoding = self.encoding
-        if not isinstance(encoding, KindEncoding):
-            raise SettingsError(
-                "This model has no shares of single cells: its flow reads columns in several "
-                "orders. Fit it with ",
-                Argument("flow", "mixed"),
-                ".",
-            )
-        codes = self._beside(encoding.codes(rows, "rows"))
+        codes = self._beside(self.encoding.codes(rows, "rows"))
         context = self.context(self._named(rows, given))
         parts = chunk_rows(codes, context)
-        return torch.cat([encoding.log_shares(self.flow(some), part) for part, some in parts])
+        return torch.cat([self.encoding.log_shares(self.flow(some), part) for part, some in parts])
 
     @torch.no_grad()
     def draw(self, count: int, given: Any, *, outside: str) -> Tensor:
@@ -80,15 +70,13 @@ class ExactFlow:
         Of columns of every kind that were modelled, any may be given.
         """
         partial = None
-        if isinstance(self.encoding, KindEncoding) and not self.encoding.given_columns:
+        if self.encoding.schema is not None and not self.encoding.given_columns:
             partial, given = self.encoding.partial(given), None
         context = self.context(given)
         law = self.flow(context)
         size = max(1, CHUNK_ROWS // max(1, law.batch_shape.numel()))
         sizes = [min(size, count - start) for start in range(0, count, size)] or [0]
-        how: dict[str, Any] = {"outside": outside} | (
-            {"partial": partial} if partial is not None else {}
-        )
+        how: dict[str, Any] = {"outside": outside, "partial": partial}
         return torch.cat([self.encoding.draw(law, part, context, **how) for part in sizes])
 
     def context(self, given: Any) -> Tensor | None:
@@ -109,17 +97,10 @@ class ExactFlow:
         if not columns:
             raise ShapeError("This model has no given columns; leave out ", Argument("given"), ".")
         codes = self.encoding.codes(given, "given")
-        self._warn_of_unusual(codes)
+        known = codes.detach().to("cpu", torch.float64)
+        told = self.encoding.unusual(known.reshape(-1, known.shape[-1]))
+        warn_of_unusual(told, stacklevel=4)
         return self.encoding.contexts(self._beside(codes))
-
-    def _warn_of_unusual(self, given: Tensor) -> None:
-        """Warn of given values that are far from all that the model has seen."""
-        known = given.detach().to("cpu", torch.float64)
-        for name, words in self.encoding.unusual(known.reshape(-1, known.shape[-1])).items():
-            warnings.warn(
-                TableWarning(f"Column {name!r} has values the model knows nothing of: {words}."),
-                stacklevel=5,
-            )
 
     def _named(self, rows: Any, given: Any) -> Any:
         """Return given columns, those of rows that have names by default."""

@@ -1,19 +1,20 @@
 """What a fit takes from a frame: rows of every kind, encoded, or plain numbers as a table."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from bnaf.columns.detection import find_kind
+from bnaf.columns.detection import is_plain
 from bnaf.columns.kind import Bounds
-from bnaf.columns.number import Number
 from bnaf.columns.schema import Schema
-from bnaf.errors import SettingsError, TableError
+from bnaf.errors import Argument, SettingsError, TableError
+from bnaf.flows.registry import flow_named
 from bnaf.model._data import FitData
+from bnaf.model._wish import Wish
 from bnaf.model.kinds import KindEncoding, code_moments
 from bnaf.tables.frames import Frame, read_frame
 from bnaf.tables.names import find_columns
@@ -21,39 +22,8 @@ from bnaf.tables.splits import RowSplit
 from bnaf.tables.streams import ParquetStream
 from bnaf.tables.table import Table
 from bnaf.tables.ties import warn_of_columns
-from bnaf.training._inputs import as_weights
 from bnaf.training.batches import Batch, worth_of
-from bnaf.training.recipe import TableFacts, is_small, valid_share
-
-DEFAULT, KINDRED = "bnaf", ("bnaf", "mixed")  # flows that rows of every kind are fitted by
-SMALL_SHARE = 0.2  # of the rows of a small table, set aside to tell when to stop
-
-
-@dataclass(frozen=True, eq=False)
-class Wish:
-    """What of some rows is to be fitted, and how they are split.
-
-    Args:
-        columns: Columns to model; all that are not given by default.
-        given: Columns to condition on.
-        valid: Validation rows, or a share of the rows.
-        test: Share or number of rows that are left out.
-        weights: How much each row counts.
-        seed: Seed of the split.
-        members: Number of flows that are averaged.
-        kinds: What some columns mean, by name.
-        bounds: Least and largest value of some columns, by name.
-    """
-
-    columns: Sequence[str] | None
-    given: Sequence[str]
-    valid: Any
-    test: float
-    weights: Any
-    seed: int
-    members: int | None
-    kinds: Mapping[str, str]
-    bounds: Mapping[str, Bounds]
+from bnaf.training.recipe import TableFacts
 
 
 def read_data(source: Any, flow: str, wish: Wish) -> FitData:
@@ -61,7 +31,7 @@ def read_data(source: Any, flow: str, wish: Wish) -> FitData:
 
     Arrays, tensors, tables of numbers and streams are plain numbers. So are other rows whose
     modelled columns have a density everywhere and whose given ones are numbers, and all rows that
-    are to be fitted by another flow than the default.
+    are to be fitted by a flow that takes no others.
 
     Args:
         source: The rows.
@@ -70,22 +40,30 @@ def read_data(source: Any, flow: str, wish: Wish) -> FitData:
 
     Raises:
         TableError: If the rows cannot be read so.
-        SettingsError: If kinds or bounds are told of plain numbers.
+        SettingsError: If kinds or bounds are told of plain numbers, or the flow takes none.
     """
+    kind = flow_named(flow)
     numeric = isinstance(source, Table | ParquetStream | Tensor | np.ndarray | list | tuple)
-    if numeric or flow not in KINDRED:
-        _refuse_kinds(wish, "arrays and streams" if numeric else f"the flow {flow!r}")
-        return _read_numbers(source, wish)
+    if numeric and not kind.takes_numbers:
+        raise SettingsError(
+            f"The flow {flow!r} takes frames and files, whose columns may be of every kind, got a "
+            f"{type(source).__name__}; leave out ",
+            Argument("flow"),
+            ", or give a frame.",
+        )
+    if numeric or not kind.takes_kinds:
+        _refuse_kinds(source, flow, wish)
+        return FitData.read(source, wish)
     frame = read_frame(source)
     names, known = choose_columns(frame, wish.columns, wish.given)
     warn_of_columns([*names, *known], len(frame), (), {})
     wish = replace(wish, columns=names, given=known)
-    if flow == DEFAULT and is_plain(frame, names, known, wish.kinds, wish.bounds):
+    if kind.takes_numbers and is_plain(frame, names, known, wish.kinds, wish.bounds):
         table = frame.select([*names, *known]).as_table()
-        if wish.valid is not None and not isinstance(wish.valid, int | float):
+        if wish.brings_rows:
             held_out = read_frame(wish.valid, columns=table.columns).as_table()
             wish = replace(wish, valid=held_out)
-        return _read_numbers(table, wish)
+        return FitData.read(table, wish)
     if wish.members not in (None, 1):
         raise SettingsError(
             f"members must be 1 for columns of several kinds, got {wish.members}; averages are of "
@@ -94,46 +72,24 @@ def read_data(source: Any, flow: str, wish: Wish) -> FitData:
     return encode_frame(frame, names, known, wish)
 
 
-def _read_numbers(source: Any, wish: Wish) -> FitData:
-    return FitData.read(
-        source,
-        wish.columns,
-        wish.given,
-        wish.valid,
-        wish.test,
-        wish.weights,
-        wish.seed,
-        wish.members,
+def _refuse_kinds(source: Any, flow: str, wish: Wish) -> None:
+    """Refuse what is told of columns that are plain numbers, and say why they are."""
+    why: tuple[str | Argument, ...] = (
+        "rows that come as an array or a table of numbers are plain numbers. Leave it out, or "
+        "give a frame or a file, without ",
+        Argument("dequantise"),
     )
-
-
-def _refuse_kinds(wish: Wish, what: str) -> None:
+    if isinstance(source, ParquetStream):
+        why = ("rows of a stream are plain numbers. Leave it out, or read the file at once",)
+    if not flow_named(flow).takes_kinds:
+        why = (
+            f"the flow {flow!r} takes plain numbers alone. For the default one, which takes all "
+            "kinds, leave out ",
+            Argument("flow"),
+        )
     for name, value in (("kinds", wish.kinds), ("bounds", wish.bounds)):
         if value:
-            raise SettingsError(
-                f"{name} must be left out for {what}, whose columns are all plain numbers; give a "
-                "frame or a file, and the default flow."
-            )
-
-
-def is_plain(
-    frame: Frame,
-    names: Sequence[str],
-    given: Sequence[str],
-    kinds: Mapping[str, str],
-    bounds: Mapping[str, Bounds],
-) -> bool:
-    """Tell whether columns have a density everywhere, and given ones are complete numbers."""
-    for column in frame.select([*names, *given]).columns:
-        if column.holds != "numbers" or column.empty.any() or column.name in bounds:
-            return False
-        if column.name in given and column.name not in kinds:
-            continue
-        if (kinds.get(column.name) or find_kind(column)) != Number.name:
-            return False
-        if Number.fit(column).levels:  # some value is taken often
-            return False
-    return True
+            raise SettingsError(Argument(name), " must be left out: ", *why, ".")
 
 
 def choose_columns(
@@ -195,18 +151,12 @@ def encode_frame(frame: Frame, names: Sequence[str], given: Sequence[str], wish:
         given: Columns to condition on.
         wish: How rows are split and weighed, and what is told of columns.
     """
-    valid, weights, kinds, bounds = wish.valid, wish.weights, wish.kinds, wish.bounds
-    counts = None
-    if weights is not None:
-        like = torch.empty(0, dtype=torch.float64)
-        counts = as_weights(weights, len(frame), like, "weights")
-    share = valid
-    if valid is None:
-        share = SMALL_SHARE if is_small(len(frame)) else valid_share(len(frame))
+    counts = wish.weigh(len(frame))
     held_out = None
-    if not isinstance(share, int | float):
-        held_out, share = read_frame(valid, columns=[*names, *given]), 0.0
-    split = RowSplit.plan(len(frame), share, wish.test, seed=wish.seed)
+    if wish.brings_rows:
+        held_out = read_frame(wish.valid, columns=[*names, *given])
+    division = wish.divide(len(frame), len(names), len(given), mixed=True, members=1)
+    split = RowSplit.plan(len(frame), division.valid, wish.test, seed=wish.seed)
     sets = split.sets()
     train = frame.take(sets.train)
     weighed = None if counts is None else counts[sets.train]
@@ -215,8 +165,8 @@ def encode_frame(frame: Frame, names: Sequence[str], given: Sequence[str], wish:
         counting,
         names,
         given,
-        kinds,
-        bounds,
+        wish.kinds,
+        wish.bounds,
         None if weighed is None else weighed[weighed > 0].numpy(),
         frame,
     )
@@ -235,6 +185,7 @@ def encode_frame(frame: Frame, names: Sequence[str], given: Sequence[str], wish:
         given=len(given),
         worth=len(train) if weighed is None else worth_of(weighed),
         valid_rows=None if validation is None else len(validation.rows),
+        counted=division.counted,
         standardised=not schema.levels,  # whose networks have their dropout, and need no prior
     )
     shifts = {"loss": shift} | ({} if valid_shift is None else {"valid": valid_shift})

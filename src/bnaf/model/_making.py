@@ -7,13 +7,13 @@ from typing import Any
 import torch
 
 from bnaf._random import without_draws
+from bnaf.columns.schema import Schema
 from bnaf.errors import Argument, TableWarning
 from bnaf.flows.ensemble import Ensemble
 from bnaf.flows.flow import Flow
 from bnaf.flows.mixed import Mixed
 from bnaf.flows.registry import flow_named
 from bnaf.model._data import FitData
-from bnaf.model.kinds import KindEncoding
 from bnaf.training.batches import Batch
 
 BYTES_PER_WEIGHT = 50  # of a flow while it trains: gradients, moments, averages and matrices
@@ -23,16 +23,16 @@ GIVEN_AWAY = 2  # rows that mean and deviation determine
 
 def flow_kind(name: str, data: FitData) -> type[Flow]:
     """Return the class of the flow that is fitted where one of this name is asked for."""
-    return Mixed if isinstance(data.encoding, KindEncoding) else flow_named(name)
+    return flow_named(name) if data.encoding.schema is None else Mixed
 
 
 def make_flow(name: str, data: FitData, flow_settings: Mapping[str, Any]) -> Flow:
     """Return the flow that suits a table, as it starts."""
-    if isinstance(data.encoding, KindEncoding):
-        return _make_mixed(data, data.encoding, flow_settings)
+    if data.encoding.schema is not None:
+        return _make_mixed(data, data.encoding.schema, flow_settings)
     kind, facts = flow_named(name), data.facts
     columns, given = data.encoding.features, data.encoding.context_features
-    sizes = kind.sizes_for(columns, small=facts.small, given=given, rows=facts.rows)
+    sizes = kind.sizes_for(columns, small=facts.small, few=facts.few, given=given)
     sizes |= flow_settings
     _warn_of_cost(kind, columns, {"context_features": given} | sizes, data.members)
     if data.members > 1:
@@ -47,13 +47,13 @@ def make_flow(name: str, data: FitData, flow_settings: Mapping[str, Any]) -> Flo
     return flow
 
 
-def _make_mixed(data: FitData, encoding: KindEncoding, flow_settings: Mapping[str, Any]) -> Mixed:
+def _make_mixed(data: FitData, schema: Schema, flow_settings: Mapping[str, Any]) -> Mixed:
     """Return the flow of rows of every kind, which starts as if columns were independent."""
-    schema, facts = encoding.schema, data.facts
+    facts = data.facts
     sizes = Mixed.sizes_for_parts(
-        schema.levels, schema.numbers, given=facts.given, rows=facts.rows
+        schema.levels, schema.numbers, small=facts.small, few=facts.few, given=facts.given
     )
-    flow = Mixed(**encoding.parts, **sizes | dict(flow_settings))
+    flow = Mixed(**data.encoding.parts, **sizes | dict(flow_settings))
     assert isinstance(data.train, Batch)
     like = next(flow.parameters())
     context = None if data.train.context is None else data.train.context.to(like.dtype)

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from bnaf.columns.schema import Schema
 from bnaf.errors import StorageError
-from bnaf.model.encoding import Encoding, NumberEncoding
+from bnaf.model.encoding import Encoding
 from bnaf.model.kinds import KindEncoding
+from bnaf.model.numbers import NumberEncoding
 from bnaf.model.standardisation import Standardisation
 
 SCALES = "standardisation"  # and, in the names of tensors, its matrices

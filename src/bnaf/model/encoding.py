@@ -1,5 +1,6 @@
 """How rows of a table become rows of a flow, and back."""
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -9,15 +10,14 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from bnaf.errors import DtypeError, SettingsError, ShapeError
-from bnaf.model._chunks import common_batch
+from bnaf.columns.schema import Schema
+from bnaf.errors import Argument, DtypeError, SettingsError, ShapeError, TableWarning
+from bnaf.flows.flow import Flow
 from bnaf.model.standardisation import Standardisation
-from bnaf.tables.frames import Frame, read_frame
+from bnaf.tables.frames import Frame
 from bnaf.tables.names import check_names
-from bnaf.tables.reading import read_table
-from bnaf.tables.table import Table, check_types
+from bnaf.tables.table import Table
 
-FAR = 20.0  # deviations from which on a value is far from all that was seen
 SAME = 1e-9  # rounding apart, in deviations of a column
 
 
@@ -91,8 +91,24 @@ class Encoding(ABC):
         context: Float64[Tensor, "*_ _"] | None,
         *,
         outside: str,
+        partial: Float64[Tensor, " _"] | None = None,
     ) -> Float64[Tensor, "count *batch columns"]:
-        """Return codes of rows drawn from a law of the flow."""
+        """Return codes of rows drawn from a law of the flow.
+
+        Args:
+            law: The law.
+            count: How many rows, for each context.
+            context: What the law was made for.
+            outside: What to do with draws that have no pre-image: "raise" or "redraw".
+            partial: What :meth:`partial` returned.
+        """
+
+    def partial(self, given: Any) -> Float64[Tensor, " _"] | None:
+        """Return a row of the flow of which some modelled columns are given; none by default."""
+        return None
+
+    schema: Schema | None = None
+    """What columns of every kind mean; none where they are plain numbers."""
 
     noisy: ClassVar[bool]
     """Whether a flow turns rows into base noise, entry by entry."""
@@ -139,6 +155,85 @@ class Encoding(ABC):
     def table(self, codes: Float64[Tensor, "rows columns"]) -> Table | Frame:
         """Return codes of modelled columns as a table with their names and types."""
 
+    @abstractmethod
+    def read(self, source: Any, *, drop_missing: bool, **reading: Any) -> Table:
+        """Return the codes of rows as a table, given columns last.
+
+        Args:
+            source: Anything that :func:`bnaf.read_table` reads.
+            drop_missing: Whether to leave out rows with an empty cell.
+            reading: How a file is written.
+
+        Raises:
+            TableError: If a column is missing, or its cells are not what they were in the fit.
+        """
+
+    def log_shares(
+        self, law: Any, rows: Float64[Tensor, "rows columns"]
+    ) -> Float64[Tensor, "rows columns"]:
+        """Return log p(cell | the cells before it) of each column, in the units of the table.
+
+        Raises:
+            SettingsError: If the columns are not modelled one after another.
+        """
+        raise SettingsError(
+            "This model has no shares of single cells: its flow reads columns in several orders. "
+            "Fit it with ",
+            Argument("flow", "mixed"),
+            ".",
+        )
+
+    def cdf(self, flow: Flow, frame: Frame) -> Float64[Tensor, " rows"]:
+        """Return the probability of at most the upper end of each cell, of one column.
+
+        Args:
+            flow: The flow.
+            frame: Rows of the column and of those that it is given.
+
+        Raises:
+            SettingsError: If cells are no intervals, or there are several columns.
+        """
+        raise SettingsError(
+            "Plain numbers are no intervals, expected columns of several kinds; base_noise gives "
+            "what their probabilities are computed from."
+        )
+
+    @property
+    def scales(self) -> tuple[Standardisation, Standardisation]:
+        """Location and scale of each modelled column, and of each given one, of plain numbers.
+
+        Raises:
+            SettingsError: If columns are of several kinds.
+        """
+        raise SettingsError(
+            "A model of columns of several kinds has no standardisation; its encoding says what "
+            "becomes of them."
+        )
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """What a flow of rows of every kind is made of, as arguments; none of plain numbers."""
+        return {}
+
+    def check_flow(self, flow: Flow) -> None:
+        """Check that a flow takes such rows.
+
+        Raises:
+            SettingsError: If it takes others.
+        """
+        if (self.features, self.context_features) != (flow.features, flow.context_features):
+            raise SettingsError(
+                f"The encoding makes rows of {self.features} and contexts of "
+                f"{self.context_features} columns, the flow takes {flow.features} and "
+                f"{flow.context_features}; give those that belong together."
+            )
+        for name, expected in self.parts.items():
+            if flow.settings.get(name) != expected:
+                raise SettingsError(
+                    f"The columns make rows whose {name} are {expected}, the flow takes "
+                    f"{flow.settings.get(name)}; give those that belong together."
+                )
+
     @property
     def read_as(self) -> dict[str, str]:
         """How columns were read that are no plain numbers, or left out, in words."""
@@ -172,136 +267,15 @@ class Encoding(ABC):
         return values.to(torch.float64)
 
 
-class NumberEncoding(Encoding):
-    """Columns of numbers, standardised, those of a small table whitened.
+def warn_of_unusual(told: Mapping[str, str], *, stacklevel: int) -> None:
+    """Warn of given values that are far from all that a model has seen.
 
     Args:
-        columns: Names of the columns that are modelled.
-        given_columns: Names of those that are conditioned on.
-        standardisation: Location and scale of the former.
-        given_standardisation: Location and scale of the latter.
-        types: Element types of the former in the table, by NumPy's names.
-
-    Raises:
-        SettingsError: If names, types and scales do not agree.
+        told: What of each column is, by name and in words.
+        stacklevel: Whose line the warning is told of, counted from the caller.
     """
-
-    noisy = True
-
-    def __init__(
-        self,
-        columns: Sequence[str],
-        given_columns: Sequence[str],
-        standardisation: Standardisation,
-        given_standardisation: Standardisation,
-        types: Sequence[str],
-    ) -> None:
-        super().__init__(columns, given_columns)
-        self.standardisation, self.given_standardisation = standardisation, given_standardisation
-        self.types = tuple(types)
-        check_types(self.types)
-        count, given = len(self.columns), len(self.given_columns)
-        _agree("standardisation", standardisation.features, count)
-        _agree("types", len(self.types), count)
-        _agree("given_standardisation", given_standardisation.features, given)
-        if standardisation.slopes is not None:
-            _agree("slopes of standardisation", standardisation.slopes.shape[1], given)
-
-    @property
-    def features(self) -> int:
-        """Number of modelled columns."""
-        return len(self.columns)
-
-    @property
-    def context_features(self) -> int:
-        """Number of given columns."""
-        return len(self.given_columns)
-
-    def codes(self, source: Any, name: str) -> Float64[Tensor, "*batch columns"]:
-        if isinstance(source, Tensor | np.ndarray):
-            return self._checked(source, name)
-        if isinstance(source, Mapping):  # may be one row of single values, even of text
-            source = read_frame(source, columns=self._names(name)).as_table()
-        if not isinstance(source, Table):
-            source = read_table(source, columns=self._names(name), warn=False)
-        table: Table = source.select(self._names(name))
-        return table.rows
-
-    def contexts(self, given: Float64[Tensor, "*batch given"]) -> Float64[Tensor, "*batch _"]:
-        return self.given_standardisation.apply(given)
-
-    def encode(
-        self, rows: Float64[Tensor, "*batch columns"], context: Float64[Tensor, "*_ _"] | None
-    ) -> Encoded:
-        if context is not None:
-            common_batch(rows, context)
-        return Encoded(self.standardisation.apply(rows, context), self.standardisation.log_det)
-
-    def draw(
-        self,
-        law: Any,
-        count: int,
-        context: Float64[Tensor, "*_ _"] | None,
-        *,
-        outside: str,
-    ) -> Float64[Tensor, "count *batch columns"]:
-        drawn = law.sample((count,), outside=outside)
-        return self.standardisation.invert(drawn, context)
-
-    def from_noise(
-        self, law: Any, z: Float64[Tensor, "*all_batch _"], context: Float64[Tensor, "*_ _"] | None
-    ) -> Float64[Tensor, "*all_batch columns"]:
-        return self.standardisation.invert(law.at_normal_scores(z), context)
-
-    @property
-    def shift(self) -> float:
-        """Log-Jacobian of the standardisation."""
-        return self.standardisation.log_det
-
-    def describe(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        columns = _moments(self.columns, self.standardisation)
-        typed = [
-            {"name": column.pop("name"), "type": kind, **column}
-            for column, kind in zip(columns, self.types, strict=True)
-        ]
-        return typed, _moments(self.given_columns, self.given_standardisation)
-
-    def is_of(self, rows: Float64[Tensor, "rows all_columns"]) -> bool:
-        """Tell whether rows have the moments that columns are standardised by."""
-        for part, scales in (
-            (rows[:, : self.features], self.standardisation),
-            (rows[:, self.features :], self.given_standardisation),
-        ):
-            found = Standardisation.from_rows(part)
-            apart = (found.location - scales.location).abs() / scales.scale
-            stretched = (found.scale / scales.scale - 1).abs()
-            if bool((apart > SAME).any()) or bool((stretched > SAME).any()):
-                return False
-        return True
-
-    def values(self, rows: Float64[Tensor, "rows all_columns"]) -> list[list[Any]]:
-        found: list[list[Any]] = rows.tolist()
-        return found
-
-    def unusual(self, given: Float64[Tensor, "rows given"]) -> dict[str, str]:
-        far = self.given_standardisation.apply(given).abs() > FAR
-        return {
-            name: f"{int(far[:, index].sum()):,} more than {FAR:g} deviations from the mean"
-            for index, name in enumerate(self.given_columns)
-            if far[:, index].any()
-        }
-
-    def table(self, codes: Float64[Tensor, "rows columns"]) -> Table:
-        return Table(codes, self.columns, self.types)
-
-
-def _moments(names: Sequence[str], scales: Standardisation) -> list[dict[str, Any]]:
-    moments = zip(names, scales.location.tolist(), scales.scale.tolist(), strict=True)
-    return [{"name": name, "mean": mean, "deviation": scale} for name, mean, scale in moments]
-
-
-def _agree(setting: str, got: int, expected: int) -> None:
-    if got != expected:
-        raise SettingsError(
-            f"{setting} must have one entry per column of the flow ({expected}), got {got}."
+    for name, words in told.items():
+        warnings.warn(
+            TableWarning(f"Column {name!r} has values the model knows nothing of: {words}."),
+            stacklevel=stacklevel + 1,
         )

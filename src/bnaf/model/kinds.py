@@ -1,7 +1,6 @@
 """Rows of every kind as rows of a flow: levels, points, intervals and empty cells."""
 
 import copy
-import warnings
 from typing import Any
 
 import numpy as np
@@ -10,17 +9,15 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from bnaf.columns.schema import Schema
-from bnaf.errors import SettingsError, ShapeError, TableWarning
+from bnaf.errors import SettingsError, ShapeError
 from bnaf.flows.flow import Flow
 from bnaf.laws.mixed import MixedLaw
 from bnaf.laws.normal import normal_cdf
-from bnaf.model.encoding import Encoded, Encoding
+from bnaf.model.encoding import SAME, Encoded, Encoding, warn_of_unusual
 from bnaf.tables.frames import Frame, read_frame
 from bnaf.tables.moments import RunningMoments
 from bnaf.tables.names import find_columns
 from bnaf.tables.table import Table
-
-SAME = 1e-9  # rounding apart, in deviations of a column
 
 
 class KindEncoding(Encoding):
@@ -37,6 +34,7 @@ class KindEncoding(Encoding):
     """
 
     noisy = False
+    schema: Schema
 
     def __init__(
         self,
@@ -74,20 +72,6 @@ class KindEncoding(Encoding):
             "context_levels": [] if given is None else list(given.levels),
             "context_numbers": 0 if given is None else given.given_numbers,
         }
-
-    def check_flow(self, flow: Flow) -> None:
-        """Check that a flow has the levels and numbers of the columns.
-
-        Raises:
-            SettingsError: If it has others.
-        """
-        settings = flow.settings
-        for name, expected in self.parts.items():
-            if settings.get(name) != expected:
-                raise SettingsError(
-                    f"The columns make rows whose {name} are {expected}, the flow takes "
-                    f"{settings.get(name)}; give those that belong together."
-                )
 
     @property
     def shift(self) -> float:
@@ -134,7 +118,6 @@ class KindEncoding(Encoding):
     def log_shares(
         self, law: MixedLaw, rows: Float64[Tensor, "rows columns"]
     ) -> Float64[Tensor, "rows columns"]:
-        """Return log p(cell | the cells before it) of each column, in the units of the table."""
         packed, shift = self.schema.encode(self.schema.frame(rows))
         shares = law.log_shares(packed.to(rows.device))
         return self.schema.by_column(shares) + shift.to(rows.device)
@@ -146,7 +129,7 @@ class KindEncoding(Encoding):
         context: Float64[Tensor, "*_ _"] | None,
         *,
         outside: str,
-        partial: Float64[Tensor, " width"] | None = None,
+        partial: Float64[Tensor, " _"] | None = None,
     ) -> Float64[Tensor, "count *batch columns"]:
         packed = law.sample((count,), snap=self.schema.snap, given=partial)
         seed = int(torch.randint(2**31, ()))
@@ -154,7 +137,7 @@ class KindEncoding(Encoding):
         codes = self.schema.codes(frame)
         return codes.to(packed.device).reshape(*packed.shape[:-1], -1)
 
-    def partial(self, given: Any) -> Float64[Tensor, " width"] | None:
+    def partial(self, given: Any) -> Float64[Tensor, " _"] | None:
         """Return a packed row of which some modelled columns are given, nan for the others.
 
         Raises:
@@ -173,11 +156,7 @@ class KindEncoding(Encoding):
             torch.full((1, len(self.columns)), torch.nan, dtype=torch.float64)
         )
         known = {column.name: column for column in frame.columns}
-        for name, words in self.schema.select(frame.names).unusual(frame).items():
-            warnings.warn(
-                TableWarning(f"Column {name!r} has values the model knows nothing of: {words}."),
-                stacklevel=5,
-            )
+        warn_of_unusual(self.schema.select(frame.names).unusual(frame), stacklevel=5)
         columns = tuple(known.get(column.name, column) for column in cells.columns)
         packed = self.schema.encode(Frame(columns)).rows[0]
         places = [*self.schema.level_columns, *self.schema.number_columns * 3]
@@ -262,6 +241,15 @@ class KindEncoding(Encoding):
         if self.given_schema is None:
             return {}
         return self.given_schema.unusual(self.given_schema.frame(given))
+
+    def read(self, source: Any, *, drop_missing: bool, **reading: Any) -> Table:
+        columns = (*self.columns, *self.given_columns)
+        frame = read_frame(source, columns=columns, **reading)
+        if drop_missing:
+            frame = frame.take(frame.complete)
+        parts = [self.codes(frame, "rows")]
+        parts += [self.codes(frame, "given")] if self.given_columns else []
+        return Table(torch.cat(parts, 1), columns, numbers=torch.from_numpy(frame.numbers))
 
     def table(self, codes: Float64[Tensor, "rows columns"]) -> Frame:
         return self.schema.frame(codes)

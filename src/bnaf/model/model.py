@@ -17,18 +17,17 @@ from bnaf.errors import (
     TrainingError,
 )
 from bnaf.flows.flow import Flow
-from bnaf.flows.registry import flow_named
-from bnaf.model._data import FitData
 from bnaf.model._exact import ExactFlow, draw_complete
-from bnaf.model._frames import Wish, read_data
+from bnaf.model._frames import read_data
 from bnaf.model._making import flow_kind, make_flow, warn_of_secrets
-from bnaf.model.encoding import Encoding, NumberEncoding
-from bnaf.model.kinds import KindEncoding
+from bnaf.model._training import record_facts, train_flow
+from bnaf.model._wish import Wish
+from bnaf.model.encoding import Encoding
+from bnaf.model.numbers import plain_encoding
 from bnaf.model.standardisation import Standardisation
-from bnaf.tables.frames import Frame, read_frame
-from bnaf.tables.reading import read_table
+from bnaf.tables.frames import Frame
 from bnaf.tables.table import Table
-from bnaf.training import TrainingRecord, TrainingSettings, fit, resolve
+from bnaf.training import TrainingSettings, resolve
 
 
 class Model:
@@ -79,24 +78,12 @@ class Model:
         given_standardisation: Standardisation | None = None,
         record: Mapping[str, Any] | None = None,
     ) -> None:
-        features, given = flow.features, flow.context_features
         self.flow = flow
         if encoding is None:
-            encoding = NumberEncoding(
-                _names("columns", columns, features, "x"),
-                _names("given_columns", given_columns, given, "c"),
-                standardisation or Standardisation.identity(features),
-                given_standardisation or Standardisation.identity(given),
-                types if types is not None else ("float64",) * features,
+            encoding = plain_encoding(
+                flow, columns, standardisation, types, given_columns, given_standardisation
             )
-        if (encoding.features, encoding.context_features) != (features, given):
-            raise SettingsError(
-                f"The encoding makes rows of {encoding.features} and contexts of "
-                f"{encoding.context_features} columns, the flow takes {features} and {given}; "
-                "give those that belong together."
-            )
-        if isinstance(encoding, KindEncoding):
-            encoding.check_flow(flow)
+        encoding.check_flow(flow)
         self.encoding = encoding
         self.record: dict[str, Any] = dict(record or {})
 
@@ -132,7 +119,8 @@ class Model:
         Up to 1,000 rows are also whitened: what is left to the flow is what the Gaussian of their
         means and covariance, or the linear regression on given columns, does not explain. Without
         validation rows, a table of more than 1,000 rows has a tenth of them set aside by the seed
-        of the settings, to tell when to stop; a smaller one is fitted as a whole.
+        of the settings, to tell when to stop; a smaller one is fitted as a whole, or if its
+        columns are of several kinds without a fifth.
 
         Args:
             table: A :class:`bnaf.tables.table.Table`, anything :func:`bnaf.read_table` reads, or a
@@ -143,8 +131,8 @@ class Model:
                 (none) and 1.
             test: Share or number of rows that the fit never sees; the record says which, so that
                 :mod:`bnaf.report` can judge by them.
-            weights: How much each row counts, in the moments as well; rows are then not set aside
-                unless asked for.
+            weights: How much each row counts, in the moments as well; rows of any kind are then
+                not set aside unless asked for.
             kinds: What some columns mean, by name, where that is not read off them rightly:
                 "category", "whole", "grid", "number", "date", or "text", which is left out.
             bounds: Least and largest value of some columns of numbers, by name, ``None`` where
@@ -174,7 +162,6 @@ class Model:
             torch.Size([200])
         """
         settings = settings or TrainingSettings()
-        flow_named(flow)
         seed = settings.seed
         wish = Wish(columns, given, valid, test, weights, seed, members, kinds or {}, bounds or {})
         data = read_data(table, flow, wish)
@@ -185,32 +172,13 @@ class Model:
         warn_of_secrets(data.facts.rows)
         with private_draws(settings.seed):
             untrained = make_flow(flow, data, flow_settings or {}).to(dtype)
+        files: dict[str, Any] = {"checkpoint": checkpoint, "logs": logs, "loggers": loggers}
         try:
-            record = fit(
-                untrained,
-                **data.arguments,
-                settings=settings,
-                checkpoint=checkpoint,
-                logs=logs,
-                loggers=loggers,
-                progress=data.units if progress else False,
-            )
+            record = train_flow(untrained, data, settings, progress=progress, **files)
         except TrainingError as error:
-            message = str(error)
-            if error.column is not None and not data.facts.white:
-                message += f" Column {error.column} is {data.encoding.columns[error.column]!r}."
-            model = cls._fitted(untrained, data, error.record)
-            raise TrainingError(message, error.record, column=error.column, model=model) from None
-        return cls._fitted(untrained, data, record)
-
-    @classmethod
-    def _fitted(cls, flow: Flow, data: FitData, record: TrainingRecord | None) -> "Model":
-        """Return the model of a flow that was fitted to the rows of a table."""
-        facts = record.shortened().as_dict() if record else {}
-        facts |= {"split": data.split.as_dict()}
-        if data.shifts:
-            facts |= {"shift": dict(data.shifts)}
-        return cls(flow, data.encoding, record=facts)
+            error.model = cls(untrained, data.encoding, record=record_facts(data, error.record))
+            raise
+        return cls(untrained, data.encoding, record=record_facts(data, record))
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -230,21 +198,12 @@ class Model:
     @property
     def standardisation(self) -> Standardisation:
         """Location and scale of each modelled column."""
-        return self._numbers.standardisation
+        return self.encoding.scales[0]
 
     @property
     def given_standardisation(self) -> Standardisation:
         """Location and scale of each given column."""
-        return self._numbers.given_standardisation
-
-    @property
-    def _numbers(self) -> NumberEncoding:
-        if not isinstance(self.encoding, NumberEncoding):
-            raise SettingsError(
-                "A model of columns of several kinds has no standardisation; its encoding says "
-                "what becomes of them."
-            )
-        return self.encoding
+        return self.encoding.scales[1]
 
     @property
     def features(self) -> int:
@@ -309,18 +268,9 @@ class Model:
         Raises:
             TableError: If a column is missing, or its cells are not what they were in the fit.
         """
-        columns = [*self.columns, *self.given_columns]
         if isinstance(source, Table):
-            return source.select(columns)
-        if isinstance(self.encoding, NumberEncoding):
-            reading |= {"given": self.given_columns, "warn": False}
-            return read_table(source, columns=columns, drop_missing=drop_missing, **reading)
-        frame = read_frame(source, columns=columns, **reading)
-        if drop_missing:
-            frame = frame.take(frame.complete)
-        parts = [self.encoding.codes(frame, "rows")]
-        parts += [self.encoding.codes(frame, "given")] if self.given_columns else []
-        return Table(torch.cat(parts, 1), tuple(columns), numbers=torch.from_numpy(frame.numbers))
+            return source.select([*self.columns, *self.given_columns])
+        return self.encoding.read(source, drop_missing=drop_missing, **reading)
 
     def log_likelihood(self, loss: float, part: str = "loss") -> float:
         """Return what a loss of the training record says in the units of the table.
@@ -443,15 +393,3 @@ def _log_prob(law: Any, rows: Tensor) -> Tensor:
 def _base_noise(law: Any, rows: Tensor) -> Tensor:
     noise: Tensor = law.normal_scores(rows)
     return noise
-
-
-def _names(
-    setting: str, names: Sequence[str] | None, features: int, letter: str
-) -> tuple[str, ...]:
-    if names is None:
-        return tuple(f"{letter}{index}" for index in range(features))
-    if len(names) != features:
-        raise SettingsError(
-            f"{setting} must have one entry per column of the flow ({features}), got {len(names)}."
-        )
-    return tuple(names)

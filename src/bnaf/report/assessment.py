@@ -15,7 +15,6 @@ from bnaf.evaluation.classical import fit_gaussian
 from bnaf.evaluation.independent import score_independent
 from bnaf.evaluation.scores import COLUMN, Scores, standard_error
 from bnaf.model.description import describe
-from bnaf.model.kinds import KindEncoding
 from bnaf.model.model import Model
 from bnaf.report.care import Care, find_care
 from bnaf.report.parts import Part, Parts, find_parts
@@ -90,11 +89,7 @@ class Assessment:
     @property
     def baseline(self) -> str:
         """What the model is held against."""
-        return (
-            "independent columns"
-            if isinstance(self.model.encoding, KindEncoding)
-            else "a Gaussian"
-        )
+        return "a Gaussian" if self.model.encoding.schema is None else "independent columns"
 
     @property
     def standing(self) -> Standing:
@@ -200,10 +195,11 @@ def _standings(model: Model, parts: Parts, scores: dict[str, Scores]) -> list[St
 
 def _baseline(model: Model, reference: Table, tables: Sequence[Table]) -> list[Tensor] | None:
     """Return log-densities under a simple density: a Gaussian, or independent columns."""
-    if not isinstance(model.encoding, KindEncoding):
+    schema = model.encoding.schema
+    if schema is None:
         return _gaussian(model, reference, tables)
     rows = [table.select(model.columns).rows for table in (reference, *tables)]
-    return score_independent(model.encoding.schema, rows[0], rows[1:])
+    return score_independent(schema, rows[0], rows[1:])
 
 
 def _gaussian(model: Model, reference: Table, tables: Sequence[Table]) -> list[Tensor] | None:
@@ -258,7 +254,7 @@ def _least_likely(
 
 def _explainer(model: Model, rows: Table, seed: int) -> Callable[[int], tuple[str | None, str]]:
     """Return what says of each row which column is unlikely in it, and why."""
-    if not isinstance(model.encoding, KindEncoding):
+    if model.encoding.schema is None:
         shares = column_shares(model, rows, seed=seed)
         return lambda place: _explain(model, shares[place])
     cells = model.log_shares(rows)

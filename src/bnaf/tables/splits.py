@@ -38,15 +38,34 @@ def split_rows(rows: int, valid: float = 0.0, test: float = 0.0, *, seed: int = 
         >>> [len(part) for part in split_rows(100, valid=0.2, test=5)]
         [75, 20, 5]
     """
-    counts = [_share("valid", valid, rows), _share("test", test, rows)]
+    counts = count_held_out(rows, valid, test)
+    order = torch.from_numpy(np.random.default_rng(seed).permutation(rows))
+    held, train = order[: sum(counts)], order[sum(counts) :]
+    return RowSets(train, *held.split(counts))
+
+
+def count_held_out(rows: int, valid: float = 0.0, test: float = 0.0) -> tuple[int, int]:
+    """Return how many rows a split sets aside to choose by, and to test with.
+
+    Args:
+        rows: How many there are.
+        valid: Share of the rows, below 1, or number of them, to choose by.
+        test: Share or number of rows to test with.
+
+    Raises:
+        TableError: If no row would be left to train on.
+
+    Example:
+        >>> count_held_out(100, 0.2, 5)
+        (20, 5)
+    """
+    counts = _share("valid", valid, rows), _share("test", test, rows)
     if sum(counts) >= rows:
         raise TableError(
             f"A split of {rows:,} rows into {counts[0]:,} for validation and {counts[1]:,} for "
             "testing leaves none to train on, expected one at least; ask for fewer."
         )
-    order = torch.from_numpy(np.random.default_rng(seed).permutation(rows))
-    held, train = order[: sum(counts)], order[sum(counts) :]
-    return RowSets(train, *held.split(counts))
+    return counts
 
 
 def split_table(
@@ -112,7 +131,7 @@ class RowSplit:
             TableError: If no row would be left to train on.
         """
         sets = split_rows(rows, valid, test, seed=seed)
-        return cls(rows, len(sets.valid), len(sets.test), plain(seed))
+        return cls(plain(rows), len(sets.valid), len(sets.test), plain(seed))
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> "RowSplit":

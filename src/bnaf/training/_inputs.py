@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from bnaf.errors import SettingsError, ShapeError, TableError
 from bnaf.flows.flow import Flow
 from bnaf.training.arrays import ArrayRows
-from bnaf.training.batches import Batch, BatchSource
+from bnaf.training.batches import Batch, BatchSource, as_weights
 from bnaf.training.objectives import MaximumLikelihood, Objective
 from bnaf.training.recipe import TableFacts, resolve
 from bnaf.training.settings import TrainingSettings
@@ -200,25 +200,3 @@ def as_rows(
             f"column, counted from 0: {listed}. Drop or fill those rows."
         )
     return tensor
-
-
-def as_weights(value: Any, count: int, like: Tensor, name: str) -> Tensor:
-    """Return the weights of rows, of a flow's type and on its device.
-
-    Raises:
-        ShapeError: If there is not one per row.
-        SettingsError: If one is negative or not finite, or none is positive.
-    """
-    weights = torch.as_tensor(np.asarray(value) if not isinstance(value, Tensor) else value)
-    weights = weights.detach().to(device=like.device, dtype=like.dtype)
-    if weights.shape != (count,):
-        raise ShapeError(
-            f"{name} must hold one number per row, shape ({count},), "
-            f"got shape {tuple(weights.shape)}."
-        )
-    if not bool((weights.isfinite() & (weights >= 0)).all()) or not bool(weights.any()):
-        raise SettingsError(
-            f"{name} must be finite, none negative and some positive, "
-            f"got values from {float(weights.min())} to {float(weights.max())}."
-        )
-    return weights

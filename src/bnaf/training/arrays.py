@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
+from bnaf._checks import plain, whole
 from bnaf._random import mix_seed
 from bnaf.errors import SettingsError
 from bnaf.training.batches import Batch, BatchSource, worth_of
@@ -36,6 +37,9 @@ class ArrayRows(BatchSource):
             shrink so that a deviation of 1 stays one.
         more: Whatever else an objective takes, by name, line by line.
         evaluated: Largest number of rows that are evaluated at once.
+
+    Raises:
+        SettingsError: If sizes or seed are no whole numbers.
     """
 
     finite = True
@@ -53,8 +57,10 @@ class ArrayRows(BatchSource):
         evaluated: int = EVALUATION_ROWS,
     ) -> None:
         self.count: int = len(rows)
-        self.noise, self.seed, self.evaluated = noise, seed, evaluated
-        self.batch_total = -(-self.count // min(batch or self.count, self.count))
+        self.noise, self.seed = plain(noise), whole("seed", seed, least=0)
+        self.evaluated = whole("evaluated", evaluated)
+        largest = self.count if batch is None else whole("batch", batch)
+        self.batch_total = -(-self.count // min(largest, self.count))
         self.batch: int = self.count // self.batch_total
         self.table = Batch(rows, context, weights, more=more or {})
         if self.batch_total == 1:

@@ -5,11 +5,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
+from bnaf._checks import whole
 from bnaf._random import mix_seed
+from bnaf.errors import SettingsError, ShapeError
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +127,9 @@ class FreshRows(BatchSource):
         batch: Rows of a batch over all processes.
         seed: Seed of the draws; batch number and epoch do the rest.
         epoch_batches: What is called an epoch.
+
+    Raises:
+        SettingsError: If sizes or seed are no whole numbers.
     """
 
     def __init__(
@@ -134,8 +140,10 @@ class FreshRows(BatchSource):
         seed: int = 0,
         epoch_batches: int = 100,
     ) -> None:
-        self.draw, self.seed, self.epoch_batches = draw, seed, epoch_batches
-        self.batch: int = batch
+        self.draw = draw
+        self.batch: int = whole("batch", batch)
+        self.seed = whole("seed", seed, least=0)
+        self.epoch_batches = whole("epoch_batches", epoch_batches)
 
     def batches(
         self, epoch: int, *, rank: int = 0, world_size: int = 1, start: int = 0
@@ -167,6 +175,34 @@ def base_draws(features: int, *, batch: int = 512, seed: int = 0) -> FreshRows:
         return torch.randn(count, features, generator=generator, dtype=torch.float64)
 
     return FreshRows(draw, batch=batch, seed=seed)
+
+
+def as_weights(value: Any, count: int, like: Tensor, name: str) -> Tensor:
+    """Return the weights of rows, of a flow's type and on its device.
+
+    Args:
+        value: What was given.
+        count: Number of rows.
+        like: A tensor of the flow.
+        name: What to call the weights in messages.
+
+    Raises:
+        ShapeError: If there is not one per row.
+        SettingsError: If one is negative or not finite, or none is positive.
+    """
+    weights = torch.as_tensor(np.asarray(value) if not isinstance(value, Tensor) else value)
+    weights = weights.detach().to(device=like.device, dtype=like.dtype)
+    if weights.shape != (count,):
+        raise ShapeError(
+            f"{name} must hold one number per row, shape ({count},), "
+            f"got shape {tuple(weights.shape)}."
+        )
+    if not bool((weights.isfinite() & (weights >= 0)).all()) or not bool(weights.any()):
+        raise SettingsError(
+            f"{name} must be finite, none negative and some positive, "
+            f"got values from {float(weights.min())} to {float(weights.max())}."
+        )
+    return weights
 
 
 def worth_of(weights: Float[Tensor, " rows"]) -> float:

@@ -2,15 +2,20 @@
 
 import math
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
+from bnaf._checks import whole
 from bnaf.flows.flow import Flow
+from bnaf.tables.splits import count_held_out
 from bnaf.training.objectives import Objective
 from bnaf.training.settings import TrainingSettings
 
 SMALL_TABLE = 1_000  # rows up to which a table is small: every step takes them all
-VALID_SHARE = 0.1  # of the rows of a table that is not
+FEW_ROWS = 10_000  # up to which rows are few: networks of contexts and levels are held back more
+VALID_SHARE = 0.1  # of the rows of a table that is not small, set aside to tell when to stop
+SMALL_SHARE = 0.2  # of the rows of a small one with columns of several kinds
 BATCH = 512
-FEW_ROWS, FEW_STEPS, SMALL_BATCH, MEMBERS = 10_000, 600, 256, 5  # of conditional fits
+FEW_STEPS, SMALL_BATCH, MEMBERS = 600, 256, 5  # of conditional fits of few rows
 SMALL_STEPS = 300  # of runs whose steps take all rows
 PULL, PULLED_ROWS = 1.0, 5_000  # strength of the prior of the weights, and rows up to which it is
 SCOTT_SHARE = 0.25  # deviation of the noise of a small table, in units of Scott's bandwidth
@@ -20,19 +25,90 @@ SHORTEST_INTERVAL, LONGEST_INTERVAL = 10, 500  # steps between evaluations that 
 EVALUATION_COST = 7  # validating no more than batch / 7 rows per step costs about 5 % of the time
 
 
-def is_small(rows: int) -> bool:
+class Division(NamedTuple):
+    """How the rows of a table are divided, and the one count that says how large it is.
+
+    Args:
+        valid: Share or number of rows that are set aside to tell when to stop.
+        members: Number of flows that are averaged.
+        counted: Rows by which the table is small or its rows are few: all but those that were
+            asked to be left out.
+    """
+
+    valid: float
+    members: int
+    counted: int
+
+
+def divide_rows(
+    rows: int,
+    *,
+    valid: float | None = None,
+    test: float = 0.0,
+    weighted: bool = False,
+    mixed: bool = False,
+    columns: int = 1,
+    given: int = 0,
+    members: int | None = None,
+) -> Division:
+    """Return how the rows of a table are divided, where it is not asked for.
+
+    A tenth is set aside. A small table is fitted as a whole where its columns are numbers, whose
+    flows have a prior and noise against memorising; the networks of other columns have neither,
+    and want a fifth. Rows with weights were weighed for a reason, and chance would set aside much
+    or little of what they stand for: none are.
+
+    Of few rows, densities of one column given others are averages of flows, each fitted to a part:
+    what they gain is more than what rows set aside cost.
+
+    Args:
+        rows: Number of rows.
+        valid: Share or number of rows to validate on, if it is asked for.
+        test: Share or number of rows that are left out.
+        weighted: Whether rows have weights.
+        mixed: Whether columns are of several kinds.
+        columns: Number of columns, those given left out.
+        given: Number of columns that are given.
+        members: Number of flows that are averaged, if it is asked for.
+
+    Raises:
+        TableError: If what is asked for leaves no row to train on.
+        SettingsError: If members are no whole number.
+
+    Example:
+        >>> divide_rows(5000), divide_rows(500, mixed=True).valid
+        (Division(valid=0.1, members=1, counted=5000), 0.2)
+    """
+    counted = rows - sum(count_held_out(rows, 0.0 if valid is None else valid, test))
+    if members is None:
+        averaged = valid is None and columns == 1 and given > 0 and not mixed
+        members = MEMBERS if averaged and is_few(counted) else 1
+    members = whole("members", members)
+    if valid is None and (weighted or members > 1):
+        valid = 0.0
+    if valid is None and is_small(counted):
+        valid = SMALL_SHARE if mixed else 0.0
+    return Division(VALID_SHARE if valid is None else valid, members, counted)
+
+
+def is_small(counted: int) -> bool:
     """Tell whether a table is small: fitted as a whole, by a small flow, with a prior and noise.
 
     Example:
         >>> is_small(1000), is_small(1001)
         (True, False)
     """
-    return rows <= SMALL_TABLE
+    return counted <= SMALL_TABLE
 
 
-def valid_share(rows: int) -> float:
-    """Return the share of a table's rows that is set aside to tell when to stop."""
-    return 0.0 if is_small(rows) else VALID_SHARE
+def is_few(counted: int) -> bool:
+    """Tell whether rows are few for what networks of contexts and levels could memorise of them.
+
+    Example:
+        >>> is_few(10_000), is_few(10_001)
+        (True, False)
+    """
+    return counted <= FEW_ROWS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +125,8 @@ class TableFacts:
         batches: Batches of an epoch, where the source has its own.
         standardised: Whether the columns have a mean of 0 and a deviation of 1.
         white: Whether they do not correlate either.
+        counted: Rows by which the table is small or its rows are few, as :func:`divide_rows`
+            counts them; those to train on by default.
     """
 
     rows: int | None = None
@@ -60,11 +138,19 @@ class TableFacts:
     batches: int | None = None
     standardised: bool = False
     white: bool = False
+    counted: int | None = None
 
     @property
     def small(self) -> bool:
         """Whether the table is small."""
-        return self.rows is not None and is_small(self.rows)
+        counted = self.rows if self.counted is None else self.counted
+        return counted is not None and is_small(counted)
+
+    @property
+    def few(self) -> bool:
+        """Whether its rows are few."""
+        counted = self.rows if self.counted is None else self.counted
+        return counted is not None and is_few(counted)
 
 
 def resolve(
@@ -88,7 +174,7 @@ def resolve(
         20000
     """
     rows = STREAM_ROWS if table.rows is None else table.rows
-    batch = settings.batch or choose_batch(rows, table.given)
+    batch = settings.batch or choose_batch(rows, table)
     batches = table.batches or math.ceil(rows / batch)
     size = table.batch or (batch if table.rows is None else max(1, rows // batches))
     if settings.learning_rate is None:
@@ -105,36 +191,33 @@ def resolve(
             noise = SCOTT_SHARE * table.worth ** (-1 / (table.columns + 4))
         settings = replace(settings, noise=noise)
     if settings.epochs is None and settings.steps is None and settings.seconds is None:
-        settings = replace(settings, steps=choose_steps(rows, size, table.given))
+        settings = replace(
+            settings, steps=choose_steps(rows, size, few=table.few and table.given > 0)
+        )
     if settings.evaluate_every is None and (table.rows is not None or table.batches is not None):
         interval = choose_interval(settings.schedule, batches, size, table.valid_rows)
         settings = replace(settings, evaluate_every=interval)
     return settings
 
 
-def choose_batch(rows: int, given: int) -> int:
+def choose_batch(rows: int, table: TableFacts) -> int:
     """Return how many rows a step takes: all of a small table without given columns."""
-    if given:
-        return min(rows, BATCH if rows > FEW_ROWS else SMALL_BATCH)
-    return rows if is_small(rows) else BATCH
+    if table.given:
+        return min(rows, SMALL_BATCH if table.few else BATCH)
+    return rows if table.small else BATCH
 
 
-def choose_members(rows: int | None, columns: int, given: int) -> int:
-    """Return how many flows are fitted to parts of a table, to be averaged.
+def choose_steps(rows: int, batch: int, *, few: bool = False) -> int:
+    """Return a number of steps for a run without budget.
 
-    Only densities of one column given others are: their tables are soon small for what a context
-    network could memorise of them, and what averages of fits gain is more than what rows set
-    aside cost.
+    Args:
+        rows: Number of rows.
+        batch: Rows per step.
+        few: Whether they are the few rows of a conditional fit.
     """
-    few = rows is not None and rows <= FEW_ROWS
-    return MEMBERS if given and columns == 1 and few else 1
-
-
-def choose_steps(rows: int, batch: int, given: int = 0) -> int:
-    """Return a number of steps for a run without budget."""
     if rows <= batch:
         return SMALL_STEPS
-    least = FEW_STEPS if given and rows <= FEW_ROWS else LEAST_STEPS
+    least = FEW_STEPS if few else LEAST_STEPS
     return min(MOST_STEPS, max(least, EPOCHS * math.ceil(rows / batch)))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bnaf._checks import plain_number
 from bnaf.errors import SettingsError
 from bnaf.training.batches import Batch, BatchSource
 
@@ -76,7 +77,7 @@ class StreamRows(BatchSource):
                 "drop_last=False; make it with drop_last=True."
             )
         if self.batch is not None:
-            self.batch = self.iterable.batch_rows * world_size
+            self.batch = int(self.iterable.batch_rows) * world_size
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -112,7 +113,7 @@ def as_batch(item: Any) -> Batch:
 
 
 def _whole_or_none(iterable: Any, name: str) -> int | None:
-    value = getattr(iterable, name, None)
+    value = plain_number(getattr(iterable, name, None))
     return value if isinstance(value, int) else None
 
 
