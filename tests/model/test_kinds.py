@@ -23,6 +23,7 @@ from bnaf import (
     save,
 )
 from bnaf._digest import digest_contents
+from bnaf._random import without_draws
 from bnaf.flows.mixed import Mixed
 from bnaf.model.kinds import code_moments
 from bnaf.tables.frames import read_frame
@@ -429,3 +430,34 @@ def test_columns_of_any_size_come_back_from_a_file(size, tmp_path):
     again = load(tmp_path / "model.safetensors").log_prob(frame)
     assert again.isfinite().all()
     assert torch.equal(again, model.log_prob(frame))
+
+
+@pytest.mark.parametrize("rows", [3, 4])
+def test_rows_that_ranges_and_moments_give_away_are_warned_of(rows):
+    frame = pd.DataFrame({"x": np.arange(rows) ** 1.5, "text": ["a", "b", "a", "b"][:rows]})
+    with pytest.warns(TableWarning, match="rows, which the means, deviations and ranges"):
+        Model.fit(frame, settings=QUICK, progress=False)
+
+
+def test_the_memory_of_many_levels_is_told_before_it_is_taken():
+    wide = {"category_width": 6000, "category_layers": 2}
+    with pytest.raises(TableWarning, match=r"8 columns make a flow of .* about 1\.\d GB"):
+        fit_kinds(FRAME, flow_settings=wide)
+
+
+def test_networks_of_very_many_levels_grow_slower_than_their_square():
+    counts = []
+    for parts in (500, 1000, 2000):
+        sizes = Mixed.sizes_for_parts([10] * parts, 0, small=False, few=False)
+        with torch.device("meta"), without_draws():
+            flow = Mixed([10] * parts, 0, **sizes)
+        counts.append(sum(weight.numel() for weight in flow.parameters()))
+    assert counts[2] < 3 * counts[1] < 6 * counts[0]
+    assert counts[2] < 1e8
+
+
+@pytest.mark.parametrize("beside", [{}, {"text": ["a", "b"] * 30}], ids=["alone", "text"])
+def test_whole_numbers_that_float64_rounds_are_told(beside):
+    large = 2**53 + 7 * np.random.default_rng(0).integers(0, 9, 60)
+    with pytest.warns(TableWarning, match="'large'.*whole numbers above 2\\^53"):
+        Model.fit(pd.DataFrame({"large": large, **beside}), settings=QUICK, progress=False)

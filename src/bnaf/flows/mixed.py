@@ -18,7 +18,9 @@ from bnaf.flows.flow import Flow, Pull
 from bnaf.laws.mixed import MixedLaw
 from bnaf.laws.packed import RowLayout, row_layout
 
+CODE = 8  # numbers that stand for a level
 UNITS_PER_PART = 4  # of the network of the levels, at least
+MOST_CATEGORY_WEIGHTS = 20_000_000  # of each map of the network of the levels, where that can be
 MOST_WIDTH = 10  # of the block networks: those of many intervals cost more
 CONTEXT_BINS = 32
 CATEGORY_RATE = 0.1  # of the rate of the block networks
@@ -75,7 +77,7 @@ class Mixed(Flow):
         context_levels: Sequence[int] = (),
         context_numbers: int = 0,
         statuses: Sequence[int] | None = None,
-        code: int = 8,
+        code: int = CODE,
         category_layers: int = 2,
         category_width: int = 128,
         category_dropout: float = 0.3,
@@ -136,7 +138,8 @@ class Mixed(Flow):
         """Return the settings that suit a table of such parts.
 
         Small tables get small networks of which more is left out, and tables of many parts wide
-        ones, so that every part has units of its own.
+        ones, so that every part has units of its own. Of very many parts and levels, codes are
+        shorter and networks narrower, so that their weights grow slower than the square.
 
         Args:
             levels: Number of levels of each discrete part.
@@ -151,9 +154,13 @@ class Mixed(Flow):
             (2, 1, 10)
         """
         sizes = BNAF.sizes_for(max(numbers, 1), small=small)
+        parts, all_levels, least = max(len(levels), 1), sum(levels), 32 if small else 128
+        code = min(CODE, max(1, MOST_CATEGORY_WEIGHTS // (parts * max(all_levels, 1))))
+        widest = max(least, MOST_CATEGORY_WEIGHTS // (code * parts + all_levels))
         return {
+            "code": code,
             "category_layers": 1 if small else 2,
-            "category_width": max(32 if small else 128, UNITS_PER_PART * len(levels)),
+            "category_width": min(widest, max(least, UNITS_PER_PART * len(levels))),
             "transforms": sizes["transforms"],
             "hidden_layers": sizes["hidden_layers"],
             "width": min(MOST_WIDTH, sizes["width"]),

@@ -21,7 +21,7 @@ from bnaf.tables.names import find_columns
 from bnaf.tables.splits import RowSplit
 from bnaf.tables.streams import ParquetStream
 from bnaf.tables.table import Table
-from bnaf.tables.ties import warn_of_columns
+from bnaf.tables.ties import warn_of_columns, warn_of_rounding
 from bnaf.training.batches import Batch, worth_of
 from bnaf.training.recipe import TableFacts
 
@@ -60,6 +60,7 @@ def read_data(source: Any, flow: str, wish: Wish) -> FitData:
     wish = replace(wish, columns=names, given=known)
     if kind.takes_numbers and is_plain(frame, names, known, wish.kinds, wish.bounds):
         table = frame.select([*names, *known]).as_table()
+        _warn_of_rounding(frame, table.columns)
         if wish.brings_rows:
             held_out = read_frame(wish.valid, columns=table.columns).as_table()
             wish = replace(wish, valid=held_out)
@@ -170,6 +171,7 @@ def encode_frame(frame: Frame, names: Sequence[str], given: Sequence[str], wish:
         None if weighed is None else weighed[weighed > 0].numpy(),
         frame,
     )
+    _warn_of_rounding(frame, [*schema.names, *(given_schema.names if given_schema else ())])
     codes = [part.codes(train) for part in (schema, given_schema) if part is not None]
     encoding = KindEncoding(schema, given_schema, *code_moments(torch.cat(codes, 1)))
     rows, shift = _encode(encoding, train, weighed)
@@ -190,6 +192,10 @@ def encode_frame(frame: Frame, names: Sequence[str], given: Sequence[str], wish:
     )
     shifts = {"loss": shift} | ({} if valid_shift is None else {"valid": valid_shift})
     return FitData(encoding, facts, 1, split, rows, validation, shifts)
+
+
+def _warn_of_rounding(frame: Frame, names: Sequence[str]) -> None:
+    warn_of_rounding([name for name in names if frame[name].rounded])
 
 
 def _encode(encoding: KindEncoding, frame: Frame, weights: Tensor | None) -> tuple[Batch, float]:

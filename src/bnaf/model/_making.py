@@ -1,7 +1,7 @@
 """From the rows of a table to the flow that is fitted to them, as it starts."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -14,11 +14,13 @@ from bnaf.flows.flow import Flow
 from bnaf.flows.mixed import Mixed
 from bnaf.flows.registry import flow_named
 from bnaf.model._data import FitData
+from bnaf.model.encoding import Encoding
 from bnaf.training.batches import Batch
 
 BYTES_PER_WEIGHT = 50  # of a flow while it trains: gradients, moments, averages and matrices
 WORTH_TELLING = 1.0  # gigabytes
 GIVEN_AWAY = 2  # rows that mean and deviation determine
+GIVEN_AWAY_BY_KINDS = 4  # and with them the least and the largest value
 
 
 def flow_kind(name: str, data: FitData) -> type[Flow]:
@@ -34,7 +36,9 @@ def make_flow(name: str, data: FitData, flow_settings: Mapping[str, Any]) -> Flo
     columns, given = data.encoding.features, data.encoding.context_features
     sizes = kind.sizes_for(columns, small=facts.small, few=facts.few, given=given)
     sizes |= flow_settings
-    _warn_of_cost(kind, columns, {"context_features": given} | sizes, data.members)
+    _warn_of_cost(
+        lambda: kind(columns, **{"context_features": given} | sizes), columns, data.members
+    )
     if data.members > 1:
         flow: Flow = Ensemble(columns, given, flow=name, members=data.members, settings=sizes)
     else:
@@ -53,7 +57,9 @@ def _make_mixed(data: FitData, schema: Schema, flow_settings: Mapping[str, Any])
     sizes = Mixed.sizes_for_parts(
         schema.levels, schema.numbers, small=facts.small, few=facts.few, given=facts.given
     )
-    flow = Mixed(**data.encoding.parts, **sizes | dict(flow_settings))
+    sizes |= flow_settings
+    _warn_of_cost(lambda: Mixed(**data.encoding.parts, **sizes), len(schema.names))
+    flow = Mixed(**data.encoding.parts, **sizes)
     assert isinstance(data.train, Batch)
     like = next(flow.parameters())
     context = None if data.train.context is None else data.train.context.to(like.dtype)
@@ -66,11 +72,10 @@ def _make_mixed(data: FitData, schema: Schema, flow_settings: Mapping[str, Any])
     return flow
 
 
-def _warn_of_cost(kind: type[Flow], columns: int, sizes: Mapping[str, Any], members: int) -> None:
+def _warn_of_cost(make: Callable[[], Flow], columns: int, members: int = 1) -> None:
     """Warn before much memory is taken, of a table so wide that its flow needs it."""
     with torch.device("meta"), without_draws():
-        weights = sum(part.numel() for part in kind(columns, **sizes).parameters())
-    weights *= members
+        weights = members * sum(part.numel() for part in make().parameters())
     gigabytes = BYTES_PER_WEIGHT * weights / 1e9
     if gigabytes > WORTH_TELLING:
         warnings.warn(
@@ -84,14 +89,16 @@ def _warn_of_cost(kind: type[Flow], columns: int, sizes: Mapping[str, Any], memb
         )
 
 
-def warn_of_secrets(rows: int | None) -> None:
-    """Warn of rows so few that the moments of a model give them away."""
-    if rows is not None and rows <= GIVEN_AWAY:
+def warn_of_secrets(rows: int | None, encoding: Encoding) -> None:
+    """Warn of rows so few that what a model keeps of columns gives them away."""
+    kinds = encoding.schema is not None
+    if rows is not None and rows <= (GIVEN_AWAY_BY_KINDS if kinds else GIVEN_AWAY):
+        kept = "means, deviations and ranges" if kinds else "means and deviations"
         warnings.warn(
             TableWarning(
-                f"The fit has {rows} row{'s' * (rows > 1)}, which the means and deviations in its "
-                "model give away exactly. Expected many more rows; share the model only with "
-                "those who may see them."
+                f"The fit has {rows} row{'s' * (rows > 1)}, which the {kept} in its model give "
+                "away exactly. Expected many more rows; share the model only with those who may "
+                "see them."
             ),
             stacklevel=3,
         )

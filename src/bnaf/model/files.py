@@ -65,7 +65,9 @@ def save(flow_or_model: nn.Module | Model, path: str | Path, *, overwrite: bool 
     check_tensors(plan_flow(type(flow), flow.settings, shapes, "The flow"), shapes, "The flow")
     check_values(flow, "The flow")
     if isinstance(flow_or_model, Model):
-        tensors |= store_encoding(flow_or_model.encoding)[1]
+        found = store_encoding(flow_or_model.encoding)[1]
+        _model(flow, header, found, "The model")  # so that no file is written that cannot be read
+        tensors |= found
     write_contents(Path(path), header, tensors, overwrite=overwrite)
 
 

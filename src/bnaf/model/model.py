@@ -169,7 +169,7 @@ class Model:
             for name, words in data.encoding.read_as.items():
                 announce(f"{name}: {words}")
         settings = resolve(settings, data.facts, flow_kind(flow, data))
-        warn_of_secrets(data.facts.rows)
+        warn_of_secrets(data.facts.rows, data.encoding)
         with private_draws(settings.seed):
             untrained = make_flow(flow, data, flow_settings or {}).to(dtype)
         files: dict[str, Any] = {"checkpoint": checkpoint, "logs": logs, "loggers": loggers}

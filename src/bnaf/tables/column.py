@@ -8,6 +8,7 @@ from jaxtyping import Bool, Shaped
 
 from bnaf.errors import TableError
 from bnaf.tables.names import list_columns
+from bnaf.tables.arrow import LARGEST_WHOLE
 from bnaf.tables.table import TYPES
 
 TEXTS = ("text", "category", "ordered")
@@ -61,6 +62,12 @@ class Column:
         """Which cells are neither empty nor infinite."""
         known: np.ndarray = ~self.empty
         return known & np.isfinite(self.values) if self.holds == "numbers" else known
+
+    @property
+    def rounded(self) -> bool:
+        """Whether whole numbers are so large that float64 has not all of them."""
+        whole = self.type in ("int64", "uint64")
+        return whole and bool((np.abs(self.present) >= LARGEST_WHOLE).any())
 
     @property
     def constant(self) -> bool:
