@@ -7,8 +7,8 @@ import numpy as np
 from jaxtyping import Bool, Shaped
 
 from bnaf.errors import TableError
-from bnaf.tables.names import list_columns
 from bnaf.tables.arrow import LARGEST_WHOLE
+from bnaf.tables.names import list_columns
 from bnaf.tables.table import TYPES
 
 TEXTS = ("text", "category", "ordered")
