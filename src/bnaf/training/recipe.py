@@ -125,7 +125,7 @@ class TableFacts:
         batches: Batches of an epoch, where the source has its own.
         standardised: Whether the columns have a mean of 0 and a deviation of 1.
         white: Whether they do not correlate either.
-        counted: Rows by which the table is small or its rows are few, as :func:`divide_rows`
+        counted: Rows by which the table is small or its rows are few, as ``divide_rows``
             counts them; those to train on by default.
     """
 
