@@ -55,10 +55,13 @@ def read_csv(text: bytes, name: str, reading: Reading) -> Any:
 
 def _first_line(text: bytes) -> bytes:
     """Return the first line, to its last value even where one in quotes has several lines."""
-    end = text.find(b"\n")
-    while end >= 0 and text.count(b'"', 0, end) % 2:
-        end = text.find(b"\n", end + 1)
-    return text if end < 0 else text[:end]
+    start, end, quoted = 0, text.find(b"\n"), False
+    while end >= 0:
+        quoted ^= bool(text.count(b'"', start, end) % 2)
+        if not quoted:
+            return text[:end]
+        start, end = end, text.find(b"\n", end + 1)
+    return text
 
 
 def _parse(text: bytes, name: str, delimiter: str, reading: Reading) -> Any:
