@@ -23,6 +23,7 @@ from bnaf._random import without_draws
 from bnaf.model import files
 from bnaf.model.standardisation import Standardisation
 from bnaf.tables.table import Table
+from bnaf.vae import VAE, Posterior, load_vae, save_vae
 
 SMALL = {"transforms": 1, "hidden_layers": 1, "width": 2}
 RECORD = {"steps": 12, "losses": [1.5, float("inf")], "note": "é", "best": None}
@@ -356,6 +357,41 @@ def test_a_file_of_many_small_layers_is_loaded_in_few_steps(tmp_path):
         again = load(tmp_path / "deep.safetensors")
     assert again.settings["hidden_layers"] == layers
     assert calls.count < 1000
+
+
+def count_calls(function, *arguments):
+    """Return how many functions are called meanwhile, in Python and in C."""
+    calls = 0
+
+    def count(frame, event, argument):
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        function(*arguments)
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+@pytest.mark.parametrize("kind", ["flow", "vae"])
+def test_a_file_of_twice_the_networks_is_loaded_in_twice_the_steps(tmp_path, kind):
+    parts = (torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)) if kind == "vae" else ()
+
+    def steps(layers):
+        with without_draws():
+            flow = BNAF(1, 1, **SMALL, context_layers=layers, direction="sampling")
+        if kind == "flow":
+            save(flow, tmp_path / "f.safetensors")
+        else:
+            save_vae(
+                VAE(parts[0], Posterior(1, 1, flow=flow), parts[1]), tmp_path / "f.safetensors"
+            )
+        return count_calls(load_vae if parts else load, tmp_path / "f.safetensors", *parts)
+
+    steps(10)  # what is imported or made but once
+    assert steps(300) < 2.05 * steps(150)
 
 
 def test_a_file_of_too_many_tensors_is_refused(model_file, tmp_path):
