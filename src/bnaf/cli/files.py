@@ -107,13 +107,18 @@ def read_rows(
         drop_missing: Whether to leave out rows with a missing or infinite value.
         dequantise: Whether to spread values that repeat, or of which columns.
     """
-    how, known = dict(reading), model.record.get("grid")
-    if not dequantise and isinstance(known, dict):
-        dequantise = {str(name): float(step) for name, step in known.items()}
+    how = dict(reading)
+    if model.encoding.noisy:
+        dequantise = dequantise or model.record.get("grid", False)
+    elif dequantise:
+        raise typer.BadParameter(
+            "--dequantise is for models of plain numbers, and this one knows what its columns "
+            "hold; leave it out."
+        )
     if dequantise:
         settings = model.record.get("settings")
         seed = settings.get("seed") if isinstance(settings, dict) else None
-        how |= {"dequantise": dequantise, "seed": seed if isinstance(seed, int) else 0}
+        how |= {"dequantise": dequantise, "seed": seed if type(seed) is int and seed >= 0 else 0}
     return model.read(path, drop_missing=drop_missing, **how)
 
 
