@@ -7,6 +7,7 @@ import typer
 from typer import Argument, Option
 
 from bnaf.cli import options
+from bnaf.cli.places import is_stream
 
 EXAMPLES = """Examples:
 
@@ -44,7 +45,7 @@ def data(
     """List the known data sets and where each comes from, or prepare one of them."""
     if name is not None and out is None:
         raise typer.BadParameter("--out FILE must say where to write the rows.")
-    from bnaf.cli.files import check_new_table, is_stream
+    from bnaf.cli.files import check_new_table
     from bnaf.cli.screen import show_json, show_lines
     from bnaf.datasets.known import prepare_known
     from bnaf.tables.writing import write_table

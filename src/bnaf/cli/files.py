@@ -11,9 +11,9 @@ from typing import Any
 
 import typer
 
-from bnaf._files import check_place
 from bnaf.cli import options
 from bnaf.cli.messages import say
+from bnaf.cli.places import check_new, is_stream
 from bnaf.errors import StorageError
 from bnaf.flows.flow import Flow
 from bnaf.model._frames import KINDRED
@@ -200,16 +200,6 @@ def read_share(
     return frame.take(frame.complete) if reading["drop_missing"] else frame
 
 
-def check_new(path: Path | None, *, force: bool) -> None:
-    """Check, before the work is done, that its result can be written.
-
-    Raises:
-        StorageError: If the file exists and may not be replaced, or cannot be written.
-    """
-    if path is not None and not is_stream(path):
-        check_place(path, overwrite=force)
-
-
 def check_new_table(path: Path | None, format: str | None = None, *, force: bool) -> None:
     """Check, before the work is done, that a table can be written so.
 
@@ -220,20 +210,3 @@ def check_new_table(path: Path | None, format: str | None = None, *, force: bool
     check_new(path, force=force)
     if path is not None:
         written_format(path, format)
-
-
-def check_streams(*paths: object) -> None:
-    """Check that standard input, or standard output, has one use at most."""
-    if sum(str(path) == "-" for path in paths) > 1:
-        raise typer.BadParameter("- stands for one file only; give the path of the other.")
-
-
-def check_output(out: Path | None, *, as_json: bool) -> None:
-    """Check that standard output is asked for either JSON or a file."""
-    if as_json and out is not None and is_stream(out):
-        raise typer.BadParameter("--json and a file on standard output exclude each other.")
-
-
-def is_stream(path: Path) -> bool:
-    """Return whether a path stands for a standard stream."""
-    return str(path) == "-"
