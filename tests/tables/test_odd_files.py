@@ -2,10 +2,12 @@
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from commands import only_line, run
 
 from bnaf import TableError, TableWarning, read_table
+from bnaf.tables.frames import read_frame
 
 
 @pytest.mark.parametrize("mark", ["ab", "", "é", "\n", '"'])
@@ -24,6 +26,22 @@ def test_delimiter_and_decimal_must_differ(tmp_path):
     (tmp_path / "t.csv").write_text("a,b\n1,2\n3,4\n")
     with pytest.raises(TableError, match=r"delimiter and decimal must differ, got ',' for both"):
         read_table(tmp_path / "t.csv", decimal=",")
+
+
+def test_a_parquet_file_whose_texts_are_no_utf8_is_refused(tmp_path):
+    odd = pa.array([b"ab", b"\xc3("], pa.binary()).view(pa.string())
+    pq.write_table(pa.table({"a": odd}), tmp_path / "t.parquet")
+    for read in (read_table, read_frame):
+        with pytest.raises(TableError, match=r"t\.parquet .*Invalid UTF8"):
+            read(tmp_path / "t.parquet")
+
+
+def test_a_parquet_file_whose_names_are_no_utf8_is_refused(tmp_path):
+    pq.write_table(pa.table({"abcd": [1.0, 2.0]}), tmp_path / "t.parquet", store_schema=False)
+    content = (tmp_path / "t.parquet").read_bytes()
+    (tmp_path / "t.parquet").write_bytes(content.replace(b"abcd", b"a\xc3(d"))
+    with pytest.raises(TableError, match=r"t\.parquet is truncated or no Parquet file"):
+        read_table(tmp_path / "t.parquet")
 
 
 def test_an_archive_read_as_an_array_is_told(tmp_path):

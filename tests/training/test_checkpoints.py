@@ -86,6 +86,7 @@ FORGED = {
     "steps of whole numbers": swap("optimiser.0.step", torch.Tensor.long),
     "weights that are undefined": swap("networks.weight", lambda tensor: tensor * torch.nan),
     "an average that is infinite": swap("average.values.0", lambda tensor: tensor / 0),
+    "skipped steps that are no number": swap("sums", lambda tensor: tensor * torch.nan),
     "no sums": lambda facts, tensors: tensors.pop("sums"),
 }
 

@@ -85,7 +85,10 @@ class Keeper:
                 centre.copy_(tensors[f"centre.{number}"])
 
     def _check_finite(self, tensors: Weights) -> None:
-        """Refuse weights that no step leaves: those that are not finite are skipped."""
+        """Refuse weights and counts that no step leaves: those that are not finite are skipped."""
+        skipped = torch.cat([tensors["sums"][2:], tensors["entries"][:, 2]])
+        if not skipped.isfinite().all():
+            raise ValueError("the number of skipped steps is not finite")
         state = self.stepper.objective.state_dict()
         held = {name for name, part in state.items() if not part.isfinite().all()}
         for key, tensor in tensors.items():
