@@ -481,6 +481,11 @@ def test_help_has_examples(command):
     assert "\x1b" not in text
 
 
+def test_help_offers_silence_to_those_commands_alone_that_have_it():
+    silent = {name for name in COMMANDS if "--quiet" in succeed(name, "--help").stdout}
+    assert silent == {"fit", "compare"}
+
+
 def test_help_of_all_lists_the_commands():
     text = succeed("--help").stdout
     assert "Examples:" in text

@@ -203,6 +203,11 @@ def test_dates_beyond_their_type_are_its_first_or_last(kind, least, largest):
     assert plain.to_pylist() == [least, largest, None]
 
 
+def test_names_and_texts_that_look_like_formulas_are_written_as_they_are(tmp_path):
+    write_table(read_frame({"=1+1": ["@a", "+b", "-c", "=d"]}), tmp_path / "t.csv")
+    assert (tmp_path / "t.csv").read_text().replace('"', "") == "=1+1\n@a\n+b\n-c\n=d\n"
+
+
 def test_an_array_file_takes_no_text(tmp_path):
     with pytest.raises(TableError, match=r"An npy file expects numbers alone"):
         write_table(read_frame({"a": ["x"]}), tmp_path / "o.npy")
