@@ -8,6 +8,7 @@ from commands import only_line, run
 
 from bnaf import TableError, TableWarning, read_table
 from bnaf.tables.frames import read_frame
+from bnaf.tables.writing import write_table
 
 
 @pytest.mark.parametrize("mark", ["ab", "", "é", "\n", '"'])
@@ -20,6 +21,14 @@ def test_a_mark_is_one_character_of_ascii(tmp_path, setting, mark):
     refused = run(*words)
     assert refused.exit_code == 1
     assert f"{setting} must be one character" in only_line(refused.stderr)
+
+
+@pytest.mark.parametrize("mark", ["ab", "", "é", "\n", '"'])
+def test_a_table_is_written_with_one_character_of_ascii_between_values(tmp_path, mark):
+    table = read_table(np.ones((2, 2)), warn=False)
+    with pytest.raises(TableError, match="delimiter must be one character of ASCII, got"):
+        write_table(table, tmp_path / "t.csv", delimiter=mark)
+    assert not list(tmp_path.iterdir())
 
 
 def test_delimiter_and_decimal_must_differ(tmp_path):

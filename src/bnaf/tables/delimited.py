@@ -29,9 +29,8 @@ def read_csv(text: bytes, name: str, reading: Reading) -> Any:
         TableError: If there is no table in it.
     """
     delimiter = "," if reading.delimiter is None else reading.delimiter
-    for setting, mark in (("delimiter", delimiter), ("decimal", reading.decimal)):
-        if len(mark) != 1 or not mark.isascii() or mark in '\r\n"':
-            raise TableError(f"{setting} must be one character of ASCII, got {mark!r}.")
+    _check_mark("delimiter", delimiter)
+    _check_mark("decimal", reading.decimal)
     if delimiter == reading.decimal:
         raise TableError(f"delimiter and decimal must differ, got {delimiter!r} for both.")
     if not text.strip():
@@ -51,6 +50,11 @@ def read_csv(text: bytes, name: str, reading: Reading) -> Any:
         _check_header(names, name)
         return table.rename_columns(names)
     return table.rename_columns([f"x{index}" for index in range(len(names))])
+
+
+def _check_mark(setting: str, mark: str) -> None:
+    if len(mark) != 1 or not mark.isascii() or mark in '\r\n"':
+        raise TableError(f"{setting} must be one character of ASCII, got {mark!r}.")
 
 
 def _first_line(text: bytes) -> bytes:
@@ -186,6 +190,7 @@ def _write(table: Table | ArrowColumns, delimiter: str | None) -> bytes:
     from pyarrow import csv as arrow
 
     delimiter = "," if delimiter is None else delimiter
+    _check_mark("delimiter", delimiter)
     cells = arrow_table(table)
     header = io.StringIO()
     csv.writer(header, delimiter=delimiter, lineterminator="\n").writerow(cells.column_names)
