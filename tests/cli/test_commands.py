@@ -1,7 +1,10 @@
 """The command line: what each command reads, prints and writes, and how it ends."""
 
+import io
 import json
 import re
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +14,8 @@ from typer.testing import CliRunner
 
 import bnaf
 from bnaf.cli.app import app
+from bnaf.cli.files import write_rows
+from bnaf.tables.frames import read_frame
 from bnaf.tables.reading import read_table
 from bnaf.tables.table import Table
 from bnaf.tables.writing import write_table
@@ -520,6 +525,39 @@ def test_escapes_in_names_do_not_reach_the_terminal(tmp_path):
     results.append(run("fit", tmp_path / "t.csv", "--columns", "\x1b[2J", "--out", out, "-f"))
     for result in results:
         assert not set("\x1b\x07") & set(result.stdout + result.stderr)
+
+
+class Terminal(io.StringIO):
+    """Standard output of somebody who looks on."""
+
+    def isatty(self):
+        return True
+
+
+def test_a_terminal_gets_no_control_characters_of_drawn_rows(monkeypatch):
+    frame = read_frame({"a\x1b[31m": ["x\x07", "y\nz"]})
+    monkeypatch.setattr("sys.stdout", Terminal())
+    write_rows(frame, Path("-"))
+    assert sys.stdout.getvalue().replace('"', "") == "a�[31m\nx�\ny\nz\n"
+
+
+def test_a_pipe_gets_drawn_rows_as_they_are(tmp_path):
+    flow = bnaf.BNAF(1, transforms=1, width=2)
+    bnaf.save(bnaf.Model(flow, columns=["a\x1b[31m"]), tmp_path / "m.safetensors")
+    drawn = succeed("sample", tmp_path / "m.safetensors", "-n", "1").stdout
+    assert drawn.startswith("a\x1b[31m\n")
+
+
+def test_tracebacks_hold_no_control_characters(tmp_path):
+    result = run("--debug", "info", tmp_path / "no\x1b[31m")
+    assert "Traceback" in result.stderr
+    assert "\x1b" not in result.stderr
+
+
+def test_another_flow_is_advised_as_an_option(folder):
+    result = run("score", folder / "m.safetensors", folder / "t.csv", "--cells")
+    assert result.exit_code == 1
+    assert "--flow mixed" in only_line(result.stderr)
 
 
 def test_every_option_in_an_example_is_one_the_command_has():

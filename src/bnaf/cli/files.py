@@ -14,16 +14,19 @@ import typer
 from bnaf.cli import options
 from bnaf.cli.messages import say
 from bnaf.cli.places import check_new, is_stream
+from bnaf.cli.screen import show_json, show_lines, show_table
 from bnaf.errors import StorageError
 from bnaf.flows.flow import Flow
 from bnaf.model._frames import KINDRED
 from bnaf.model.files import load, save
 from bnaf.model.model import Model
+from bnaf.tables.arrow import ArrowColumns
 from bnaf.tables.formats import written_format
 from bnaf.tables.frames import Frame, read_frame
 from bnaf.tables.reading import read_table
 from bnaf.tables.table import Table
 from bnaf.tables.ties import nothing_varies
+from bnaf.tables.writing import write_table
 from bnaf.training import is_of_run
 
 
@@ -158,7 +161,6 @@ def show_kinds(
     as_json: bool,
 ) -> None:
     """Print how the columns of a table are read."""
-    from bnaf.cli.screen import show_json, show_lines, show_table
     from bnaf.columns.schema import Schema
 
     names = [*(options.split_names(columns) or []), *(options.split_names(given) or [])]
@@ -198,6 +200,27 @@ def read_share(
     own = ("drop_missing", "dequantise", "given", "seed")
     frame = read_frame(value, **{name: how for name, how in reading.items() if name not in own})
     return frame.take(frame.complete) if reading["drop_missing"] else frame
+
+
+def write_rows(
+    table: Table | ArrowColumns, path: Path, format: str | None = None, *, force: bool = False
+) -> None:
+    """Write a table to a file or to standard output; a terminal gets no control characters.
+
+    Args:
+        table: What to write.
+        path: Where.
+        format: "csv", "parquet" or "npy", where the name of the file does not tell.
+        force: Whether it may replace a file that exists.
+    """
+    shown = is_stream(path) and sys.stdout.isatty() and written_format(path, format) == "csv"
+    if not shown:
+        write_table(table, path, overwrite=force, format=format)
+        return
+    with TemporaryDirectory() as folder:
+        copy = Path(folder) / "standard-output.csv"
+        write_table(table, copy)
+        show_lines(*copy.read_text(encoding="utf-8").rstrip("\n").split("\n"))
 
 
 def check_new_table(path: Path | None, format: str | None = None, *, force: bool) -> None:

@@ -24,6 +24,7 @@ OPTIONS = {
     "drop_missing": "--drop-missing",
     "folder": "--data DIR",
     "format": "--format",
+    "flow": "--flow",
     "given": "--given",
     "header": "--no-header",
     "key": "--key",
@@ -59,7 +60,10 @@ def name_option(argument: Argument) -> str:
     option = OPTIONS.get(name)
     if option is None:
         return str(argument)
-    return option if name in FLAGS or value in (True, ...) else f"{option} {value!r}"
+    if name in FLAGS or value in (True, ...):
+        return option
+    word = isinstance(value, str) and value.isidentifier()
+    return f"{option} {value if word else repr(value)}"
 
 
 def tell(error: Told) -> str:
@@ -126,6 +130,7 @@ def _usage(error: Exception) -> str:
 
 def _fail(message: str, code: int, debug: bool) -> NoReturn:
     if debug:
-        traceback.print_exc()
+        for line in traceback.format_exc().splitlines():
+            print(printable(line), file=sys.stderr)
     say(message)
     raise typer.Exit(code)
