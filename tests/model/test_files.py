@@ -12,6 +12,7 @@ import torch
 from cases import CONTEXT_FEATURES, FLOWS, build, randomise
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from kinds import fit_kinds, kinds_frame
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch.overrides import TorchFunctionMode
@@ -20,6 +21,7 @@ import bnaf
 from bnaf import BNAF, Model, SettingsError, StorageError, TrainingSettings, load, save
 from bnaf._digest import digest_contents
 from bnaf._random import without_draws
+from bnaf.flows.ensemble import Ensemble
 from bnaf.model import files
 from bnaf.model.standardisation import Standardisation
 from bnaf.tables.table import Table
@@ -452,6 +454,20 @@ def test_orders_that_are_no_permutations_are_refused(tmp_path, name, entry):
     tensors = load_file(path)
     tensors["orders"][0, 1] = entry if entry else tensors["orders"][0, 0]
     with pytest.raises(StorageError, match="orders of features in 'orders', each a permutation"):
+        load(forge(path, tmp_path / "forged.safetensors", tensors=tensors))
+
+
+@pytest.mark.parametrize("orders", ["members.1.orders", "numbers.orders"])
+def test_orders_within_flows_made_of_others_are_permutations_too(tmp_path, orders):
+    path = tmp_path / "f.safetensors"
+    sizes = SMALL | {"transforms": 2}
+    if orders.startswith("members"):
+        save(Ensemble(1, 1, members=2, settings=sizes), path)
+    else:
+        save(fit_kinds(kinds_frame(40), flow_settings={"width": 2, "transforms": 2}), path)
+    tensors = load_file(path)
+    tensors[orders][0, 0] = -5
+    with pytest.raises(StorageError, match=f"orders of features in '{orders}', each a permut"):
         load(forge(path, tmp_path / "forged.safetensors", tensors=tensors))
 
 

@@ -112,9 +112,7 @@ class MixedLaw(RowLaw):
         if self.layout.numbers:
             cells = Cells.of(middle, below, above)
             shares.append(self.predictions.number_law(levels).log_shares(cells))
-        found = torch.cat(shares, -1).masked_fill(odd, -torch.inf)
-        gone = found.isneginf().cumsum(-1) > 0  # what follows an impossible part is undefined
-        return found.masked_fill(gone & found.isnan(), -torch.inf)
+        return torch.cat(shares, -1).masked_fill(odd, -torch.inf)
 
     def sample(
         self,

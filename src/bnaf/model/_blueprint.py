@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from bnaf._random import private_draws, without_draws
+from bnaf._torch import copy_all
 from bnaf.errors import StorageError
 from bnaf.flows.flow import Flow
 
@@ -103,7 +104,7 @@ def build_flow(
     Args:
         kind: Class of the flow.
         settings: Its settings, planned before.
-        tensors: Its state.
+        tensors: Its state, of the names and shapes that were planned.
         name: What to call the file in messages.
 
     Raises:
@@ -118,10 +119,12 @@ def build_flow(
     try:
         with torch.device("cpu"), without_draws(), private_draws():
             flow = kind(**settings).to(next(iter(types), torch.get_default_dtype()))
-        for tensor, part in flow.state_dict().items():
+        state = flow.state_dict()  # torch's own way back takes time with the square of the layers
+        for tensor, part in state.items():
             if part.dtype != tensors[tensor].dtype:
                 raise TypeError(f"{tensor} is of {tensors[tensor].dtype}, expected {part.dtype}")
-        flow.load_state_dict(dict(tensors))
+        with torch.no_grad():
+            copy_all(list(state.values()), [tensors[tensor] for tensor in state])
     except (RuntimeError, TypeError, ValueError) as error:
         raise StorageError(f"{name} cannot be made into a flow: {str(error)[:200]}.") from None
     check_values(flow, name)
@@ -139,14 +142,16 @@ def check_values(flow: Flow, name: str) -> None:
             raise StorageError(
                 f"{name} expects finite weights, got others in {tensor[:60]!r}; fit it again."
             )
-    for tensor in flow.order_buffers:
-        orders = flow.get_buffer(tensor)
-        expected = torch.arange(orders.shape[-1], device=orders.device).expand_as(orders)
-        if not torch.equal(orders.sort(-1).values, expected):
-            raise StorageError(
-                f"{name} expects orders of features in {tensor!r}, each a permutation, got "
-                "something else. Was it altered?"
-            )
+    for place, part in flow.named_modules():  # flows may be made of others
+        for tensor in part.order_buffers if isinstance(part, Flow) else ():
+            orders = part.get_buffer(tensor)
+            expected = torch.arange(orders.shape[-1], device=orders.device).expand_as(orders)
+            if not torch.equal(orders.sort(-1).values, expected):
+                told = f"{place}.{tensor}".lstrip(".")
+                raise StorageError(
+                    f"{name} expects orders of features in {told!r}, each a permutation, got "
+                    "something else. Was it altered?"
+                )
 
 
 def _describe(shape: tuple[int, ...] | None) -> str:

@@ -89,6 +89,9 @@ def load_vae(
     if not kept.is_floating_point:
         raise StorageError(f"{path.name} expects weights of a floating-point type, got {kept}.")
     vae.to(kept)
+    if flow is not None:  # it has its weights
+        posterior.flow = None
+        tensors = {key: part for key, part in tensors.items() if not key.startswith(FLOW)}
     try:
         vae.load_state_dict(tensors)
     except RuntimeError as error:
@@ -96,6 +99,7 @@ def load_vae(
         raise StorageError(
             f"{path.name} holds weights of other modules than those given: {told}"
         ) from None
+    posterior.flow = flow
     return vae.to(device=device, dtype=dtype)
 
 
