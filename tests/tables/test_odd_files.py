@@ -59,6 +59,26 @@ def test_an_archive_read_as_an_array_is_told(tmp_path):
         read_table(tmp_path / "t.npz", format="npy")
 
 
+def test_an_array_read_as_an_archive_is_told(tmp_path):
+    np.save(tmp_path / "t.npy", np.ones((2, 2)))
+    with pytest.raises(TableError, match=r"t\.npy is an npy file; give format='npy'"):
+        read_table(tmp_path / "t.npy", format="npz")
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz"])
+def test_text_read_as_an_array_is_told_without_advice_to_run_it(tmp_path, kind):
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(TableError, match=rf"t\.csv is no \.{kind} file: .* format=") as told:
+        read_table(tmp_path / "t.csv", format=kind)
+    assert "pickle" not in str(told.value)
+
+
+@pytest.mark.parametrize("step", [-1.0, 0.0, float("nan")])
+def test_noise_of_no_width_is_refused(step):
+    with pytest.raises(TableError, match=r"steps above 0, got .* for column 'x0'"):
+        read_table(np.ones((2, 1)), dequantise={"x0": step}, warn=False)
+
+
 def test_a_blank_line_in_a_single_column_is_a_missing_value(tmp_path):
     (tmp_path / "t.csv").write_text("a\n1\n\n3\n4\n\n\n")
     with pytest.raises(TableError, match=r"'a' \(1 missing\).* 1 of 4 rows"):
