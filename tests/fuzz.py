@@ -63,9 +63,9 @@ def watch(folder, seed, first, last, count, faults) -> int:
             ready, _, _ = select.select([worker.stdout], [], [], 120 + 3 * SECONDS)
             line = worker.stdout.readline() if ready else b"hang"
             if not line.endswith(b"\n"):
-                worker.kill()
-                if line == b"" and worker.wait() == 0:
+                if line == b"" and worker.wait(3 * SECONDS) == 0:
                     return last
+                worker.kill()
                 faults.append(f"case {case}: hang" if line else f"case {case}: {worker.wait()}")
                 count["faults"] += 1
                 return case + 1
@@ -132,10 +132,14 @@ def make_originals(folder: Path) -> dict:
     """Write files that are in order, by kind."""
     import numpy as np
     import torch
+    from kinds import fit_kinds, kinds_frame
+    from vaes import small_vae
 
     import bnaf
+    from bnaf.tables.frames import read_frame
     from bnaf.tables.table import Table
     from bnaf.tables.writing import write_table
+    from bnaf.vae import save_vae
 
     folder.mkdir(parents=True, exist_ok=True)
     generator = torch.Generator().manual_seed(0)
@@ -149,6 +153,15 @@ def make_originals(folder: Path) -> dict:
     for flow in ("glow", "planar"):
         model = bnaf.Model.fit(table, flow=flow, settings=settings, progress=False)
         bnaf.save(model, folder / f"{flow}.safetensors")
+    averaged = bnaf.Model.fit(
+        table.select(["a", "b"]), given=["b"], members=2, settings=settings, progress=False
+    )
+    bnaf.save(averaged, folder / "e.safetensors")
+    kinds = kinds_frame(40)
+    bnaf.save(fit_kinds(kinds), folder / "k.safetensors")
+    for name in ("t.kinds.csv", "t.kinds.parquet"):
+        write_table(read_frame(kinds), folder / name, overwrite=True)
+    save_vae(small_vae(), folder / "run.vae")
     for name in ("t.csv", "t.parquet", "t.npy"):
         write_table(table, folder / name, overwrite=True)
     np.savez_compressed(folder / "t.npz", a=rows.numpy())
@@ -160,6 +173,7 @@ def make_originals(folder: Path) -> dict:
         "model": sorted(path for path in paths if path.suffix == ".safetensors"),
         "table": sorted(path for path in paths if path.name.startswith("t.")),
         "checkpoint": [folder / "run.ckpt"],
+        "vae": [folder / "run.vae"],
         "folder": folder,
     }
 
@@ -244,21 +258,37 @@ def forge(source: Path, target: Path, key: str, chance: random.Random) -> None:
 
 def run_model(chance: random.Random, originals: dict, folder: Path) -> str:
     import torch
+    from vaes import rows_of, small_vae
 
     import bnaf
+    from bnaf.vae import load_vae
 
-    source, target = chance.choice(originals["model"]), folder / "m.safetensors"
+    source = chance.choice(originals["model"] + originals["vae"])
+    target = odd_model(source, chance, folder)
+    if source in originals["vae"]:
+        whole = small_vae()
+        vae = load_vae(target, whole.encoder, whole.decoder)
+        vae.elbo(rows_of(whole, 3))
+        return "loaded"
+    model = bnaf.load(target)
+    model = model if isinstance(model, bnaf.Model) else bnaf.Model(model)
+    given = torch.zeros(len(model.given_columns)) if model.given_columns else None
+    drawn = model.sample(3, given, seed=0, outside="redraw")
+    model.log_prob(torch.randn(5, model.features) if model.encoding.noisy else drawn, given)
+    return "loaded"
+
+
+def odd_model(source: Path, chance: random.Random, folder: Path) -> Path:
+    """Write a model file that is mutated, or forged with a digest that is right."""
+    import torch
+
+    target = folder / "odd.safetensors"
     if chance.random() < 0.6:
         torch.manual_seed(chance.randrange(2**31))
         forge(source, target, "bnaf", chance)
     else:
         target.write_bytes(mutate(source.read_bytes(), chance))
-    model = bnaf.load(target)
-    model = model if isinstance(model, bnaf.Model) else bnaf.Model(model)
-    given = torch.zeros(len(model.given_columns)) if model.given_columns else None
-    model.log_prob(torch.randn(5, model.features), given)
-    model.sample(3, given, seed=0, outside="redraw")
-    return "loaded"
+    return target
 
 
 def run_checkpoint(chance: random.Random, originals: dict, folder: Path) -> str:
@@ -273,9 +303,14 @@ def run_checkpoint(chance: random.Random, originals: dict, folder: Path) -> str:
 
 def run_table(chance: random.Random, originals: dict, folder: Path) -> str:
     import bnaf
+    from bnaf.tables.frames import read_frame
 
+    table = odd_table(chance, originals, folder)
+    if chance.random() < 0.5:
+        read_frame(table, header=chance.random() < 0.8)
+        return "read"
     bnaf.read_table(
-        odd_table(chance, originals, folder),
+        table,
         drop_missing=chance.random() < 0.5,
         drop_constant=chance.random() < 0.3,
         dequantise=chance.random() < 0.3,
@@ -314,7 +349,9 @@ def run_command(chance: random.Random, originals: dict, folder: Path) -> str:
     from bnaf.cli.app import app
 
     table, model = odd_table(chance, originals, folder), chance.choice(originals["model"])
-    steady = originals["folder"] / "t.csv"
+    steady = originals["folder"] / ("t.kinds.csv" if model.stem == "k" else "t.csv")
+    if chance.random() < 0.5:
+        model, table = odd_model(model, chance, folder), steady
     words = chance.choice(
         [
             ["fit", table, "--steps", "2", "--quiet", "--out", folder / "m.safetensors"],

@@ -83,6 +83,15 @@ def command(*words: str) -> str:
         ("--version",),
         ("reproduce", "--help"),
         ("reproduce", "vae", "--steps", "3"),
+        ("fit", "t.csv"),
+        ("fit", "-", "--valid", "-", "--out", "m.safetensors"),
+        ("fit", "t.csv", "--columns", "a", "--given", "a", "--out", "m.safetensors"),
+        ("fit", "t.csv", "--out", "-", "--json"),
+        ("score", "-", "-"),
+        ("score", "m.safetensors", "t.csv", "--out", "-", "--json"),
+        ("report", "-", "t.csv"),
+        ("plot", "training", "m.safetensors", "t.csv", "--out", "p.png"),
+        ("compare", "-", "--test", "-"),
     ],
 )
 def test_help_and_errors_of_usage_need_no_torch(words):

@@ -30,6 +30,16 @@ def test_a_file_that_is_replaced_keeps_its_mode(tmp_path, mode):
 
 
 @posix
+def test_nobody_else_may_read_what_will_replace_a_private_file(tmp_path):
+    path = tmp_path / "private"
+    path.write_bytes(b"old")
+    path.chmod(0o600)
+    with atomic_file(path):
+        modes = {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
+    assert modes == {0o600}
+
+
+@posix
 def test_a_link_stays_one_and_the_file_behind_it_is_written(tmp_path):
     (tmp_path / "far").mkdir()
     target, link = tmp_path / "far" / "target", tmp_path / "link"

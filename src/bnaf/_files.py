@@ -44,9 +44,9 @@ def atomic_file(path: Path, *, overwrite: bool = True) -> Iterator[BinaryIO]:
     try:
         with part.open("xb") as file:
             _lock(file.fileno())
+            _inherit(place, file.fileno())  # before there is anything in it to be read
             yield file
             file.flush()
-            _inherit(place, file.fileno())
             os.fsync(file.fileno())
         if not overwrite and place.exists():  # another process may have been faster
             raise FileExistsError(str(path))

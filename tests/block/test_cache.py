@@ -30,7 +30,7 @@ def test_a_library_that_was_kept_is_trusted(library):
 def test_folder_and_library_are_the_users_whatever_the_umask(tmp_path):
     before = os.umask(0)
     try:
-        folder = tmp_path / "cache"
+        folder = tmp_path / "a" / "b" / "cache"
         _cache.make_folder(folder)
         (folder / "unfinished").write_bytes(b"machine code")
         _cache.keep(folder / "unfinished", folder / "kernels-1.so")
@@ -38,6 +38,8 @@ def test_folder_and_library_are_the_users_whatever_the_umask(tmp_path):
         os.umask(before)
     for path in (folder, *folder.iterdir()):
         assert not stat.S_IMODE(path.stat().st_mode) & 0o077
+    for parent in (folder.parent, folder.parent.parent):
+        assert not stat.S_IMODE(parent.stat().st_mode) & 0o022
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o777, 0o702])

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 
 import pytest
 import torch
@@ -391,3 +392,25 @@ def test_a_machine_without_compiler_is_told(tmp_path):
     )
     assert "need a C++ compiler" in done.stdout
     assert not list(tmp_path.glob("kernels*"))
+
+
+def test_kernels_are_left_unused_in_one_thread_alone():
+    inside, leave = threading.Event(), threading.Event()
+    found = []
+
+    def work():
+        with kernels.disabled():
+            inside.set()
+            leave.wait()
+            found.append(kernels.serve(torch.ones(1)))
+        found.append(kernels.serve(torch.ones(1)))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    inside.wait()
+    with kernels.disabled():  # ends after the other has begun, and before it ends
+        found.append(kernels.serve(torch.ones(1)))
+    found.append(kernels.serve(torch.ones(1)))
+    leave.set()
+    thread.join()
+    assert found == [False, True, False, True]

@@ -1,7 +1,10 @@
 """The command line: what each command reads, prints and writes, and how it ends."""
 
+import io
 import json
 import re
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +14,8 @@ from typer.testing import CliRunner
 
 import bnaf
 from bnaf.cli.app import app
+from bnaf.cli.files import write_rows
+from bnaf.tables.frames import read_frame
 from bnaf.tables.reading import read_table
 from bnaf.tables.table import Table
 from bnaf.tables.writing import write_table
@@ -481,6 +486,11 @@ def test_help_has_examples(command):
     assert "\x1b" not in text
 
 
+def test_help_offers_silence_to_those_commands_alone_that_have_it():
+    silent = {name for name in COMMANDS if "--quiet" in succeed(name, "--help").stdout}
+    assert silent == {"fit", "compare"}
+
+
 def test_help_of_all_lists_the_commands():
     text = succeed("--help").stdout
     assert "Examples:" in text
@@ -517,6 +527,39 @@ def test_escapes_in_names_do_not_reach_the_terminal(tmp_path):
         assert not set("\x1b\x07") & set(result.stdout + result.stderr)
 
 
+class Terminal(io.StringIO):
+    """Standard output of somebody who looks on."""
+
+    def isatty(self):
+        return True
+
+
+def test_a_terminal_gets_no_control_characters_of_drawn_rows(monkeypatch):
+    frame = read_frame({"a\x1b[31m": ["x\x07", "y\nz"]})
+    monkeypatch.setattr("sys.stdout", Terminal())
+    write_rows(frame, Path("-"))
+    assert sys.stdout.getvalue().replace('"', "") == "a�[31m\nx�\ny\nz\n"
+
+
+def test_a_pipe_gets_drawn_rows_as_they_are(tmp_path):
+    flow = bnaf.BNAF(1, transforms=1, width=2)
+    bnaf.save(bnaf.Model(flow, columns=["a\x1b[31m"]), tmp_path / "m.safetensors")
+    drawn = succeed("sample", tmp_path / "m.safetensors", "-n", "1").stdout
+    assert drawn.startswith("a\x1b[31m\n")
+
+
+def test_tracebacks_hold_no_control_characters(tmp_path):
+    result = run("--debug", "info", tmp_path / "no\x1b[31m")
+    assert "Traceback" in result.stderr
+    assert "\x1b" not in result.stderr
+
+
+def test_another_flow_is_advised_as_an_option(folder):
+    result = run("score", folder / "m.safetensors", folder / "t.csv", "--cells")
+    assert result.exit_code == 1
+    assert "--flow mixed" in only_line(result.stderr)
+
+
 def test_every_option_in_an_example_is_one_the_command_has():
     for name in COMMANDS:
         text = succeed(name, "--help").stdout
@@ -534,6 +577,19 @@ def test_every_option_in_an_example_is_one_the_command_has():
         {"history": {"a": 1}},
         {"history": [{"step": 1, "loss": "low", "valid": None}]},
         {"best_step": {}, "valid": 3},
+        {"steps": 1, "reason": "budget", "seconds": None},
+        {"seconds": 10**400},
+        {"history": [{"step": 1, "loss": None, "valid": None}]},
+        {"history": [{"step": None, "loss": 1.0, "valid": None}]},
+        {"split": "x"},
+        {"split": [[1]]},
+        {"split": {"rows": 3, "valid": 2, "test": 1, "seed": 0}},
+        {"grid": {"x0": "x"}},
+        {"grid": [[1]]},
+        {"grid": {"x0": -1.0}},
+        {"grid": {"x0": float("inf")}},
+        {"shift": None},
+        {"shift": {"loss": "x"}},
     ],
 )
 def test_a_record_of_other_kinds_is_refused_when_it_is_saved_and_loaded(record, tmp_path):

@@ -238,3 +238,21 @@ def test_report_judges_a_model_by_rows_it_did_not_see(folder, tmp_path):
     assert facts["same_table"] is True
     assert isinstance(facts["least"][0]["values"]["day"], str)
     assert "category of 3 levels" in (tmp_path / "m.html").read_text()
+
+
+def test_a_grid_of_plain_numbers_is_of_no_account_to_other_kinds(folder, model, tmp_path):
+    forged = bnaf.load(folder / "m.safetensors")
+    forged.record["grid"] = {"price": 0.25}
+    bnaf.save(forged, tmp_path / "g.safetensors")
+    scores = [
+        succeed("score", path, folder / "t.csv.gz").stdout
+        for path in (folder / "m.safetensors", tmp_path / "g.safetensors")
+    ]
+    assert scores[0] == scores[1]
+
+
+def test_noise_for_a_model_of_every_kind_is_wrong_usage(folder, tmp_path):
+    words = ["report", folder / "m.safetensors", folder / "t.csv.gz", "--dequantise"]
+    result = run(*words, "--out", tmp_path / "r.html")
+    assert result.exit_code == 2
+    assert "--dequantise is for models of plain numbers" in result.stderr

@@ -160,14 +160,16 @@ def test_settings_of_a_context_are_checked_without_one_too(setting):
 @pytest.mark.parametrize("name", FLOWS)
 def test_a_law_is_a_snapshot_or_refuses_to_be_used(case):
     law, rows = case.flow(case.context), case.rows(4)
-    before = law.log_prob(rows)
+    before, noise = law.log_prob(rows), law.base_noise(rows).detach()
     with torch.no_grad():
         for parameter in case.flow.parameters():
             parameter.add_(0.1)
     if case.flow.snapshots:
         assert torch.equal(law.log_prob(rows), before)
+        assert torch.equal(law.base_noise(rows), noise)
         return
-    for use in (lambda: law.log_prob(rows), law.sample, law.expand((2,)).sample):
+    uses = (lambda: law.log_prob(rows), law.sample, law.expand((2,)).sample)
+    for use in (*uses, lambda: law.transform(rows), lambda: law.at_normal_scores(noise)):
         with pytest.raises(StaleLawError, match="call the flow again"):
             use()
 

@@ -12,6 +12,7 @@ import torch
 from cases import CONTEXT_FEATURES, FLOWS, build, randomise
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from kinds import fit_kinds, kinds_frame
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch.overrides import TorchFunctionMode
@@ -20,9 +21,11 @@ import bnaf
 from bnaf import BNAF, Model, SettingsError, StorageError, TrainingSettings, load, save
 from bnaf._digest import digest_contents
 from bnaf._random import without_draws
+from bnaf.flows.ensemble import Ensemble
 from bnaf.model import files
 from bnaf.model.standardisation import Standardisation
 from bnaf.tables.table import Table
+from bnaf.vae import VAE, Posterior, load_vae, save_vae
 
 SMALL = {"transforms": 1, "hidden_layers": 1, "width": 2}
 RECORD = {"steps": 12, "losses": [1.5, float("inf")], "note": "é", "best": None}
@@ -358,6 +361,41 @@ def test_a_file_of_many_small_layers_is_loaded_in_few_steps(tmp_path):
     assert calls.count < 1000
 
 
+def count_calls(function, *arguments):
+    """Return how many functions are called meanwhile, in Python and in C."""
+    calls = 0
+
+    def count(frame, event, argument):
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        function(*arguments)
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+@pytest.mark.parametrize("kind", ["flow", "vae"])
+def test_a_file_of_twice_the_networks_is_loaded_in_twice_the_steps(tmp_path, kind):
+    parts = (torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)) if kind == "vae" else ()
+
+    def steps(layers):
+        with without_draws():
+            flow = BNAF(1, 1, **SMALL, context_layers=layers, direction="sampling")
+        if kind == "flow":
+            save(flow, tmp_path / "f.safetensors")
+        else:
+            save_vae(
+                VAE(parts[0], Posterior(1, 1, flow=flow), parts[1]), tmp_path / "f.safetensors"
+            )
+        return count_calls(load_vae if parts else load, tmp_path / "f.safetensors", *parts)
+
+    steps(10)  # what is imported or made but once
+    assert steps(300) < 2.05 * steps(150)
+
+
 def test_a_file_of_too_many_tensors_is_refused(model_file, tmp_path):
     tensors = {str(number): torch.zeros(1) for number in range(10_001)}
     forged = forge(model_file, tmp_path / "forged.safetensors", tensors=tensors)
@@ -416,6 +454,20 @@ def test_orders_that_are_no_permutations_are_refused(tmp_path, name, entry):
     tensors = load_file(path)
     tensors["orders"][0, 1] = entry if entry else tensors["orders"][0, 0]
     with pytest.raises(StorageError, match="orders of features in 'orders', each a permutation"):
+        load(forge(path, tmp_path / "forged.safetensors", tensors=tensors))
+
+
+@pytest.mark.parametrize("orders", ["members.1.orders", "numbers.orders"])
+def test_orders_within_flows_made_of_others_are_permutations_too(tmp_path, orders):
+    path = tmp_path / "f.safetensors"
+    sizes = SMALL | {"transforms": 2}
+    if orders.startswith("members"):
+        save(Ensemble(1, 1, members=2, settings=sizes), path)
+    else:
+        save(fit_kinds(kinds_frame(40), flow_settings={"width": 2, "transforms": 2}), path)
+    tensors = load_file(path)
+    tensors[orders][0, 0] = -5
+    with pytest.raises(StorageError, match=f"orders of features in '{orders}', each a permut"):
         load(forge(path, tmp_path / "forged.safetensors", tensors=tensors))
 
 

@@ -129,6 +129,12 @@ def test_facts_that_are_no_split_are_refused(model, change):
         RowSplit.from_dict(model.record["split"] | change)
 
 
+@pytest.mark.parametrize("facts", ["x", [[1]], None, 3])
+def test_what_is_no_mapping_is_no_split(facts):
+    with pytest.raises(bnaf.TableError, match="facts of a split"):
+        RowSplit.from_dict(facts)
+
+
 def test_the_test_rows_of_a_fit_are_never_seen(table):
     rows = table.rows.clone()
     first = fit(table, test=0.2)

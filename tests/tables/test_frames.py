@@ -13,6 +13,8 @@ import pytest
 import torch
 
 from bnaf import TableError, read_table
+from bnaf.tables.cells import arrow_cells
+from bnaf.tables.column import Column
 from bnaf.tables.frames import read_frame
 from bnaf.tables.writing import write_table
 
@@ -183,6 +185,27 @@ def test_a_frame_without_rows_or_columns_of_one_length_is_refused(tmp_path):
         read_frame(_csv(tmp_path, "a,b\n"))
     with pytest.raises(TableError, match="columns of one length, got 1, 2 cells"):
         read_frame({"a": [1], "b": [1, 2]})
+
+
+@pytest.mark.parametrize(
+    ("kind", "least", "largest"),
+    [
+        ("date32[day]", -(2**31), 2**31 - 1),
+        ("time32[s]", 0, 86_399),
+        ("time64[us]", 0, 86_400_000_000 - 1),
+        ("timestamp[us]", -(2**62), 2**62),
+    ],
+)
+def test_dates_beyond_their_type_are_its_first_or_last(kind, least, largest):
+    empty = np.array([False, False, True])
+    cells = arrow_cells(Column("d", kind, np.array([-(2**62), 2**62, 2**62]), empty))
+    plain = cells.cast(pa.int32() if "32" in kind else pa.int64())
+    assert plain.to_pylist() == [least, largest, None]
+
+
+def test_names_and_texts_that_look_like_formulas_are_written_as_they_are(tmp_path):
+    write_table(read_frame({"=1+1": ["@a", "+b", "-c", "=d"]}), tmp_path / "t.csv")
+    assert (tmp_path / "t.csv").read_text().replace('"', "") == "=1+1\n@a\n+b\n-c\n=d\n"
 
 
 def test_an_array_file_takes_no_text(tmp_path):

@@ -71,3 +71,9 @@ def test_too_many_columns_are_refused_unless_they_are_allowed(tmp_path, kind):
     ):
         read_table(path, most_columns=3, warn=False)
     assert read_table(path, most_columns=4, warn=False).features == 4
+
+
+def test_a_value_of_two_million_lines_in_the_header_is_looked_through_once(tmp_path):
+    (tmp_path / "t.csv").write_bytes(b'"a' + b"\n" * 2_000_000)
+    with pytest.raises(TableError, match=r"t\.csv"):
+        read_table(tmp_path / "t.csv")

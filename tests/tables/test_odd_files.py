@@ -2,10 +2,13 @@
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from commands import only_line, run
 
 from bnaf import TableError, TableWarning, read_table
+from bnaf.tables.frames import read_frame
+from bnaf.tables.writing import write_table
 
 
 @pytest.mark.parametrize("mark", ["ab", "", "é", "\n", '"'])
@@ -20,16 +23,60 @@ def test_a_mark_is_one_character_of_ascii(tmp_path, setting, mark):
     assert f"{setting} must be one character" in only_line(refused.stderr)
 
 
+@pytest.mark.parametrize("mark", ["ab", "", "é", "\n", '"'])
+def test_a_table_is_written_with_one_character_of_ascii_between_values(tmp_path, mark):
+    table = read_table(np.ones((2, 2)), warn=False)
+    with pytest.raises(TableError, match="delimiter must be one character of ASCII, got"):
+        write_table(table, tmp_path / "t.csv", delimiter=mark)
+    assert not list(tmp_path.iterdir())
+
+
 def test_delimiter_and_decimal_must_differ(tmp_path):
     (tmp_path / "t.csv").write_text("a,b\n1,2\n3,4\n")
     with pytest.raises(TableError, match=r"delimiter and decimal must differ, got ',' for both"):
         read_table(tmp_path / "t.csv", decimal=",")
 
 
+def test_a_parquet_file_whose_texts_are_no_utf8_is_refused(tmp_path):
+    odd = pa.array([b"ab", b"\xc3("], pa.binary()).view(pa.string())
+    pq.write_table(pa.table({"a": odd}), tmp_path / "t.parquet")
+    for read in (read_table, read_frame):
+        with pytest.raises(TableError, match=r"t\.parquet .*Invalid UTF8"):
+            read(tmp_path / "t.parquet")
+
+
+def test_a_parquet_file_whose_names_are_no_utf8_is_refused(tmp_path):
+    pq.write_table(pa.table({"abcd": [1.0, 2.0]}), tmp_path / "t.parquet", store_schema=False)
+    content = (tmp_path / "t.parquet").read_bytes()
+    (tmp_path / "t.parquet").write_bytes(content.replace(b"abcd", b"a\xc3(d"))
+    with pytest.raises(TableError, match=r"t\.parquet is truncated or no Parquet file"):
+        read_table(tmp_path / "t.parquet")
+
+
 def test_an_archive_read_as_an_array_is_told(tmp_path):
     np.savez(tmp_path / "t.npz", np.ones((2, 2)))
     with pytest.raises(TableError, match=r"t\.npz is an npz file; give format='npz'"):
         read_table(tmp_path / "t.npz", format="npy")
+
+
+def test_an_array_read_as_an_archive_is_told(tmp_path):
+    np.save(tmp_path / "t.npy", np.ones((2, 2)))
+    with pytest.raises(TableError, match=r"t\.npy is an npy file; give format='npy'"):
+        read_table(tmp_path / "t.npy", format="npz")
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz"])
+def test_text_read_as_an_array_is_told_without_advice_to_run_it(tmp_path, kind):
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(TableError, match=rf"t\.csv is no \.{kind} file: .* format=") as told:
+        read_table(tmp_path / "t.csv", format=kind)
+    assert "pickle" not in str(told.value)
+
+
+@pytest.mark.parametrize("step", [-1.0, 0.0, float("nan")])
+def test_noise_of_no_width_is_refused(step):
+    with pytest.raises(TableError, match=r"steps above 0, got .* for column 'x0'"):
+        read_table(np.ones((2, 1)), dequantise={"x0": step}, warn=False)
 
 
 def test_a_blank_line_in_a_single_column_is_a_missing_value(tmp_path):

@@ -84,6 +84,9 @@ FORGED = {
     "moments of another shape": swap("exp_avg", lambda tensor: tensor.flatten()[1:]),
     "moments of whole numbers": swap("exp_avg_sq", torch.Tensor.long),
     "steps of whole numbers": swap("optimiser.0.step", torch.Tensor.long),
+    "weights that are undefined": swap("networks.weight", lambda tensor: tensor * torch.nan),
+    "an average that is infinite": swap("average.values.0", lambda tensor: tensor / 0),
+    "skipped steps that are no number": swap("sums", lambda tensor: tensor * torch.nan),
     "no sums": lambda facts, tensors: tensors.pop("sums"),
 }
 

@@ -153,6 +153,21 @@ def test_a_run_outlives_the_disk_of_its_checkpoint(tmp_path):
     assert (record.reason, record.steps) == ("budget", 12)
 
 
+def test_a_run_outlives_the_disk_of_its_logs_and_says_so_once(tmp_path):
+    flow, folder = small_flow(), tmp_path / "disk"
+    settings = TrainingSettings(steps=12, evaluate_every=2)
+    folder.mkdir()
+    with pytest.warns(RuntimeWarning, match=r"Logs cannot be written: .* goes on") as told:
+        record = quietly(
+            *(flow, banana(100)),
+            objective=Unplugged(flow, folder),
+            logs=folder,
+            settings=settings,
+        )
+    assert (record.reason, record.steps) == ("budget", 12)
+    assert len(told) == 1
+
+
 def test_settings_that_a_stream_does_not_obey_are_refused():
     batches = [banana(64), banana(64, seed=1)]
     for wrong in ({"noise": 0.1}, {"pull": 1.0}):

@@ -107,3 +107,14 @@ def test_files_that_were_altered_are_refused(tmp_path):
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(StorageError, match="truncated"):
         load_vae(path, *parts())
+
+
+def test_weights_of_whole_numbers_are_refused(tmp_path):
+    save_vae(small_vae("gaussian"), tmp_path / "vae")
+
+    def change(header, tensors):
+        tensors["posterior.mean.weight"] = tensors["posterior.mean.weight"].long()
+
+    rewrite(tmp_path / "vae", change)
+    with pytest.raises(StorageError, match=r"of a floating-point type, got torch\.int64"):
+        load_vae(tmp_path / "vae", *parts())

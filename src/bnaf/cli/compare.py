@@ -7,6 +7,7 @@ from typer import Option
 from bnaf._text import number
 from bnaf.cli import options
 from bnaf.cli.messages import say
+from bnaf.cli.places import check_streams
 
 if TYPE_CHECKING:
     from bnaf.evaluation.comparison import Comparison
@@ -51,13 +52,13 @@ def compare(
     Where columns are text, discrete or have empty cells and no flows are named, it is the flow of
     rows of every kind beside independent columns. Budgets are those of each flow.
     """
-    from bnaf.cli.files import check_streams, read_any, read_share
+    check_streams(table, test)
+    from bnaf.cli.files import read_any, read_share
     from bnaf.columns.detection import is_plain
     from bnaf.evaluation.comparison import compare_densities, compare_kinds
     from bnaf.tables.reading import read_table
     from bnaf.training import TrainingSettings
 
-    check_streams(table, test)
     settings = TrainingSettings(
         **options.chosen(seconds=seconds, epochs=epochs, steps=steps, seed=seed)
     )

@@ -7,6 +7,7 @@ import typer
 from typer import Argument, Option
 
 from bnaf.cli import options
+from bnaf.cli.places import is_stream
 
 EXAMPLES = """Examples:
 
@@ -44,10 +45,9 @@ def data(
     """List the known data sets and where each comes from, or prepare one of them."""
     if name is not None and out is None:
         raise typer.BadParameter("--out FILE must say where to write the rows.")
-    from bnaf.cli.files import check_new_table, is_stream
+    from bnaf.cli.files import check_new_table, write_rows
     from bnaf.cli.screen import show_json, show_lines
     from bnaf.datasets.known import prepare_known
-    from bnaf.tables.writing import write_table
 
     if name is None or out is None:
         _list(folder, as_json=as_json)
@@ -61,7 +61,7 @@ def data(
     for path in paths.values():
         check_new_table(path, force=force)
     for part, table in tables.items():
-        write_table(table, paths[part], overwrite=force)
+        write_rows(table, paths[part], force=force)
     facts = {
         part: {"rows": len(table), "file": str(paths[part])} for part, table in tables.items()
     }

@@ -6,6 +6,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from bnaf.cli import options
+from bnaf.cli.places import check_new
 
 EXAMPLES = """Examples:
 
@@ -26,11 +27,11 @@ def export(
     force: options.Force = False,
 ) -> None:
     """Write a model as a program for torch.export or ONNX, which needs no bnaf to run."""
-    from bnaf.cli.files import check_new, load_model
+    check_new(out, force=force)
+    from bnaf.cli.files import load_model
     from bnaf.cli.screen import show_lines
     from bnaf.integrations.export import export_file
 
-    check_new(out, force=force)
     kept = load_model(model)
     export_file(kept, out, function, overwrite=force)
     names = ", ".join(kept.columns)

@@ -11,19 +11,22 @@ from typing import Any
 
 import typer
 
-from bnaf._files import check_place
 from bnaf.cli import options
 from bnaf.cli.messages import say
+from bnaf.cli.places import check_new, is_stream
+from bnaf.cli.screen import show_json, show_lines, show_table
 from bnaf.errors import StorageError
 from bnaf.flows.flow import Flow
 from bnaf.flows.registry import flow_named
 from bnaf.model.files import load, save
 from bnaf.model.model import Model
+from bnaf.tables.arrow import ArrowColumns
 from bnaf.tables.formats import written_format
 from bnaf.tables.frames import Frame, read_frame
 from bnaf.tables.reading import read_table
 from bnaf.tables.table import Table
 from bnaf.tables.ties import nothing_varies
+from bnaf.tables.writing import write_table
 from bnaf.training import is_of_run
 
 
@@ -107,13 +110,18 @@ def read_rows(
         drop_missing: Whether to leave out rows with a missing or infinite value.
         dequantise: Whether to spread values that repeat, or of which columns.
     """
-    how, known = dict(reading), model.record.get("grid")
-    if not dequantise and isinstance(known, dict):
-        dequantise = {str(name): float(step) for name, step in known.items()}
+    how = dict(reading)
+    if model.encoding.noisy:
+        dequantise = dequantise or model.record.get("grid", False)
+    elif dequantise:
+        raise typer.BadParameter(
+            "--dequantise is for models of plain numbers, and this one knows what its columns "
+            "hold; leave it out."
+        )
     if dequantise:
         settings = model.record.get("settings")
         seed = settings.get("seed") if isinstance(settings, dict) else None
-        how |= {"dequantise": dequantise, "seed": seed if isinstance(seed, int) else 0}
+        how |= {"dequantise": dequantise, "seed": seed if type(seed) is int and seed >= 0 else 0}
     return model.read(path, drop_missing=drop_missing, **how)
 
 
@@ -153,7 +161,6 @@ def show_kinds(
     as_json: bool,
 ) -> None:
     """Print how the columns of a table are read."""
-    from bnaf.cli.screen import show_json, show_lines, show_table
     from bnaf.columns.schema import Schema
 
     names = [*(options.split_names(columns) or []), *(options.split_names(given) or [])]
@@ -195,14 +202,25 @@ def read_share(
     return frame.take(frame.complete) if reading["drop_missing"] else frame
 
 
-def check_new(path: Path | None, *, force: bool) -> None:
-    """Check, before the work is done, that its result can be written.
+def write_rows(
+    table: Table | ArrowColumns, path: Path, format: str | None = None, *, force: bool = False
+) -> None:
+    """Write a table to a file or to standard output; a terminal gets no control characters.
 
-    Raises:
-        StorageError: If the file exists and may not be replaced, or cannot be written.
+    Args:
+        table: What to write.
+        path: Where.
+        format: "csv", "parquet" or "npy", where the name of the file does not tell.
+        force: Whether it may replace a file that exists.
     """
-    if path is not None and not is_stream(path):
-        check_place(path, overwrite=force)
+    shown = is_stream(path) and sys.stdout.isatty() and written_format(path, format) == "csv"
+    if not shown:
+        write_table(table, path, overwrite=force, format=format)
+        return
+    with TemporaryDirectory() as folder:
+        copy = Path(folder) / "standard-output.csv"
+        write_table(table, copy)
+        show_lines(*copy.read_text(encoding="utf-8").rstrip("\n").split("\n"))
 
 
 def check_new_table(path: Path | None, format: str | None = None, *, force: bool) -> None:
@@ -215,20 +233,3 @@ def check_new_table(path: Path | None, format: str | None = None, *, force: bool
     check_new(path, force=force)
     if path is not None:
         written_format(path, format)
-
-
-def check_streams(*paths: object) -> None:
-    """Check that standard input, or standard output, has one use at most."""
-    if sum(str(path) == "-" for path in paths) > 1:
-        raise typer.BadParameter("- stands for one file only; give the path of the other.")
-
-
-def check_output(out: Path | None, *, as_json: bool) -> None:
-    """Check that standard output is asked for either JSON or a file."""
-    if as_json and out is not None and is_stream(out):
-        raise typer.BadParameter("--json and a file on standard output exclude each other.")
-
-
-def is_stream(path: Path) -> bool:
-    """Return whether a path stands for a standard stream."""
-    return str(path) == "-"

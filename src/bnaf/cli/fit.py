@@ -9,6 +9,7 @@ from typer import Option
 from bnaf._text import number
 from bnaf.cli import options
 from bnaf.cli.messages import INTERRUPTED, say
+from bnaf.cli.places import check_new, check_output, check_streams
 from bnaf.errors import TrainingError
 
 if TYPE_CHECKING:
@@ -109,17 +110,24 @@ def fit(
     Columns may be text, whole or rounded numbers, dates or numbers, and cells may be empty. The
     same command with the same --checkpoint goes on with a run that was cut short.
     """
-    from bnaf.cli.files import (
-        check_new,
-        check_output,
-        check_streams,
-        continues,
-        read_any,
-        read_share,
-        reads_kinds,
-        save_model,
-        show_kinds,
-    )
+    meanings: dict[str, Any] = {
+        "kinds": options.read_kinds(kinds),
+        "bounds": options.read_bounds(bounds),
+    }
+    check_streams(table, valid)
+    names, conditions = options.split_names(columns), options.split_names(given) or []
+    for name in conditions:
+        if name in (names or []):
+            raise typer.BadParameter(f"{name!r} is both in --columns and in --given; choose one.")
+    if dry_run:
+        from bnaf.cli.files import show_kinds
+
+        show_kinds(table, reading, columns, given, meanings, as_json=as_json)
+        return
+    if out is None:
+        raise typer.BadParameter("--out is needed, or --dry-run; name the file to write.")
+    check_output(out, as_json=as_json)
+    from bnaf.cli.files import continues, read_any, read_share, reads_kinds, save_model
     from bnaf.model.description import describe
     from bnaf.model.model import Model
     from bnaf.tables.frames import Frame
@@ -127,23 +135,8 @@ def fit(
     from bnaf.tables.reading import read_table
     from bnaf.training import TrainingSettings
 
-    meanings: dict[str, Any] = {
-        "kinds": options.read_kinds(kinds),
-        "bounds": options.read_bounds(bounds),
-    }
-    check_streams(table, valid)
-    if dry_run:
-        show_kinds(table, reading, columns, given, meanings, as_json=as_json)
-        return
-    if out is None:
-        raise typer.BadParameter("--out is needed, or --dry-run; name the file to write.")
-    check_output(out, as_json=as_json)
     force = force or continues(out, checkpoint)
     check_new(out, force=force)
-    names, conditions = options.split_names(columns), options.split_names(given) or []
-    for name in conditions:
-        if name in (names or []):
-            raise typer.BadParameter(f"{name!r} is both in --columns and in --given; choose one.")
     settings = TrainingSettings(
         **options.chosen(seconds=seconds, epochs=epochs, steps=steps, seed=seed),
         **options.chosen(devices=options.count_devices(devices), nodes=nodes, strategy=strategy),

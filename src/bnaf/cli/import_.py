@@ -6,6 +6,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from bnaf.cli import options
+from bnaf.cli.places import check_new
 
 EXAMPLES = """Examples:
 
@@ -34,13 +35,12 @@ def import_(
     force: options.Force = False,
 ) -> None:
     """Make a model file of a checkpoint of the authors' scripts, without running what is in it."""
+    check_new(out, force=force)
     from bnaf.block.published import read_checkpoint
-    from bnaf.cli.files import check_new
     from bnaf.cli.screen import show_lines
     from bnaf.flows.bnaf import BNAF
     from bnaf.model.files import save
 
-    check_new(out, force=force)
     weights = read_checkpoint(checkpoint, averaged=not raw)
     kind = None if residual == "none" else residual
     flow = BNAF.from_published(weights, residual=kind, direction=direction)

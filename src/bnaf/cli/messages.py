@@ -26,6 +26,7 @@ OPTIONS = {
     "flow": "--flow",
     "folder": "--data DIR",
     "format": "--format",
+    "flow": "--flow",
     "given": "--given",
     "header": "--no-header",
     "key": "--key",
@@ -62,7 +63,10 @@ def name_option(argument: Argument) -> str:
     option = OPTIONS.get(name)
     if option is None:
         return str(argument)
-    return option if name in FLAGS or value in (True, ...) else f"{option} {value!r}"
+    if name in FLAGS or value in (True, ...):
+        return option
+    word = isinstance(value, str) and value.isidentifier()
+    return f"{option} {value if word else repr(value)}"
 
 
 def tell(error: Told) -> str:
@@ -129,6 +133,7 @@ def _usage(error: Exception) -> str:
 
 def _fail(message: str, code: int, debug: bool) -> NoReturn:
     if debug:
-        traceback.print_exc()
+        for line in traceback.format_exc().splitlines():
+            print(printable(line), file=sys.stderr)
     say(message)
     raise typer.Exit(code)

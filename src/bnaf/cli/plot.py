@@ -9,6 +9,7 @@ import typer
 from typer import Argument, Option
 
 from bnaf.cli import options
+from bnaf.cli.places import check_new, check_streams, is_stream
 from bnaf.cli.sample import read_conditions
 
 if TYPE_CHECKING:
@@ -82,16 +83,16 @@ def plot(
     Rows of the table of the fit are split as the fit split them, and those that it did not see
     are drawn, where there are any.
     """
+    check_streams(model, table)
+    check_new(out, force=force)
+    _check_used(kind, {"a table": table, "--columns": columns, "--given": given})
     from bnaf import plots  # with matplotlib, which takes its time
-    from bnaf.cli.files import check_new, check_streams, is_stream, load_model, read_rows
+    from bnaf.cli.files import load_model, read_rows
     from bnaf.cli.screen import show_lines
     from bnaf.plots.style import check_format, encode_figure
     from bnaf.report.parts import find_parts
 
-    check_streams(model, table)
-    check_new(out, force=force)
     format = "png" if is_stream(out) and image is None else check_format(out, image)
-    _check_used(kind, {"a table": table, "--columns": columns, "--given": given})
     density = load_model(model)
     part = None
     if table is not None:

@@ -8,6 +8,7 @@ from typer import Option
 
 from bnaf._text import number
 from bnaf.cli import options
+from bnaf.cli.places import check_new, check_output, check_streams, is_stream
 
 if TYPE_CHECKING:
     from bnaf.report import Assessment
@@ -52,21 +53,14 @@ def report(
     TABLE is that of the fit, read with the same options; its rows are then split as the fit split
     them. The page is one HTML file that needs no network.
     """
-    from bnaf.cli.files import (
-        check_new,
-        check_output,
-        check_streams,
-        is_stream,
-        load_model,
-        read_rows,
-    )
-    from bnaf.cli.screen import show_json, show_lines
-    from bnaf.report import assess, write_report  # with matplotlib, which takes its time
-
     check_streams(model, table, test)
     out = _default_out(model) if out is None else out
     check_output(out, as_json=as_json)
     check_new(out, force=force)
+    from bnaf.cli.files import load_model, read_rows
+    from bnaf.cli.screen import show_json, show_lines
+    from bnaf.report import assess, write_report  # with matplotlib, which takes its time
+
     density = load_model(model)
     how: dict[str, Any] = {"drop_missing": drop_missing, "dequantise": options.noisy(dequantise)}
     rows = read_rows(density, table, reading, **how)

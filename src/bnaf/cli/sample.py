@@ -51,8 +51,7 @@ def sample(
     force: options.Force = False,
 ) -> None:
     """Draw rows, with the names, the types and the order of the columns that were modelled."""
-    from bnaf.cli.files import check_new_table, load_model
-    from bnaf.tables.writing import write_table
+    from bnaf.cli.files import check_new_table, load_model, write_rows
 
     check_new_table(out, format, force=force)
     density = load_model(model)
@@ -62,7 +61,7 @@ def sample(
         complete=complete,
         **options.chosen(seed=seed, outside="redraw" if redraw else None),
     )
-    write_table(drawn, out, overwrite=force, format=format)
+    write_rows(drawn, out, format, force=force)
 
 
 def conditions_of(model: "Model") -> Sequence[str]:

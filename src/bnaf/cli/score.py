@@ -7,6 +7,7 @@ from typer import Option
 
 from bnaf._text import number
 from bnaf.cli import options
+from bnaf.cli.places import check_output, check_streams
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,19 +54,12 @@ def score(
     What is discrete has a mass, what is continuous a density; empty cells are integrated out.
     Rows count from 1, as they stand in the file.
     """
-    from bnaf.cli.files import (
-        check_new_table,
-        check_output,
-        check_streams,
-        load_model,
-        read_rows,
-    )
-    from bnaf.cli.screen import show_json, show_lines, show_table
-    from bnaf.evaluation.scores import COLUMN, Scores, score_table
-    from bnaf.tables.writing import write_table
-
     check_streams(model, table)
     check_output(out, as_json=as_json)
+    from bnaf.cli.files import check_new_table, load_model, read_rows, write_rows
+    from bnaf.cli.screen import show_json, show_lines, show_table
+    from bnaf.evaluation.scores import COLUMN, Scores, score_table
+
     check_new_table(out, force=force)
     density = load_model(model)
     rows = read_rows(density, table, reading, drop_missing=drop_missing)
@@ -73,7 +67,7 @@ def score(
     scores = score_table(density, rows) if shares is None else Scores(shares.sum(1))
     if out is not None:
         numbers = rows.numbers if drop_missing else None
-        write_table(scores.as_table(numbers, shares, density.columns), out, overwrite=force)
+        write_rows(scores.as_table(numbers, shares, density.columns), out, force=force)
     found = _least(density, scores, rows, least, shares) if least else []
     if as_json:
         show_json(

@@ -63,10 +63,20 @@ class FlowDistribution(RowLaw):
                 f"base must be a law over rows of {transform.features} features, got one of event "
                 f"shape {tuple(base.event_shape)}; make it so with Independent(base, 1)."
             )
-        self.transform, self.base = transform, base
+        self._transform, self.base = transform, base
         batch = torch.broadcast_shapes(batch_shape, transform.context_batch, base.batch_shape)
         super().__init__(transform.features, transform.like, batch, watched=watched)
         self._validate_args = validate_args
+
+    @property
+    def transform(self) -> RowTransform:
+        """The bijection from rows to base noise.
+
+        Raises:
+            StaleLawError: If it looks weights up that have changed since the law was made.
+        """
+        self._check_unchanged()
+        return self._transform
 
     @property
     def has_rsample(self) -> bool:  # type: ignore[override]
@@ -287,7 +297,7 @@ class FlowDistribution(RowLaw):
     @property
     def direction(self) -> str:
         """Which side is closed-form: "density" or "sampling"."""
-        return "sampling" if self.transform.inverted else "density"
+        return "sampling" if self._transform.inverted else "density"
 
     def _draw(self, sample_shape: Any, generator: Generator | None) -> Passage:
         return self.transform.invert(self._draw_base(sample_shape, generator))

@@ -142,14 +142,16 @@ def check_values(flow: Flow, name: str) -> None:
             raise StorageError(
                 f"{name} expects finite weights, got others in {tensor[:60]!r}; fit it again."
             )
-    for tensor in flow.order_buffers:
-        orders = flow.get_buffer(tensor)
-        expected = torch.arange(orders.shape[-1], device=orders.device).expand_as(orders)
-        if not torch.equal(orders.sort(-1).values, expected):
-            raise StorageError(
-                f"{name} expects orders of features in {tensor!r}, each a permutation, got "
-                "something else. Was it altered?"
-            )
+    for place, part in flow.named_modules():  # flows may be made of others
+        for tensor in part.order_buffers if isinstance(part, Flow) else ():
+            orders = part.get_buffer(tensor)
+            expected = torch.arange(orders.shape[-1], device=orders.device).expand_as(orders)
+            if not torch.equal(orders.sort(-1).values, expected):
+                told = f"{place}.{tensor}".lstrip(".")
+                raise StorageError(
+                    f"{name} expects orders of features in {told!r}, each a permutation, got "
+                    "something else. Was it altered?"
+                )
 
 
 def _describe(shape: tuple[int, ...] | None) -> str:

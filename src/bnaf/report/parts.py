@@ -91,5 +91,5 @@ def _is_table_of(model: Model, table: Table, split: RowSplit) -> bool:
 def _recorded_split(model: Model) -> RowSplit | None:
     try:
         return RowSplit.from_dict(model.record["split"])
-    except (KeyError, TypeError, TableError):  # the record is whatever a file holds
+    except (KeyError, TableError):  # the record is whatever its maker put there
         return None

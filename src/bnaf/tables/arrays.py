@@ -15,6 +15,7 @@ from bnaf.tables.format import Format, Limits, Reading
 from bnaf.tables.table import Table, typed_columns
 
 PLAIN = (str, bool, np.bool_, Real, datetime.date, datetime.time, datetime.timedelta)
+STARTS = {"npy": b"\x93NUMPY", "npz": b"PK\x03\x04"}
 
 
 def array_columns(
@@ -75,17 +76,16 @@ def object_cells(cells: Iterable[Any]) -> Any:
 
 
 def _read_npy(path: Path, reading: Reading) -> list[RawColumn]:
+    _check_start(path, "npy")
     try:  # a map of the file: its header cannot claim more than there is
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:
         raise _broken(path, "npy", error) from None
-    if not isinstance(array, np.ndarray):
-        array.close()
-        raise TableError(f"{path.name} is an npz file; give ", Argument("format", "npz"), ".")
     return array_columns(array, path.name, reading.limits)
 
 
 def _read_npz(path: Path, reading: Reading) -> list[RawColumn]:
+    _check_start(path, "npz")
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             keys, key = list(arrays), reading.key
@@ -111,6 +111,29 @@ def _read_npz(path: Path, reading: Reading) -> list[RawColumn]:
     return array_columns(array, path.name, reading.limits)
 
 
+def _check_start(path: Path, kind: str) -> None:
+    """Refuse a file that does not begin as one of its format does.
+
+    Raises:
+        TableError: If it does not; one of the other format is told so.
+    """
+    with path.open("rb") as file:
+        start = file.read(max(map(len, STARTS.values())))
+    if start.startswith(STARTS[kind]):
+        return
+    for other, expected in STARTS.items():
+        if start.startswith(expected):
+            raise TableError(
+                f"{path.name} is an {other} file; give ", Argument("format", other), "."
+            )
+    raise TableError(
+        f"{path.name} is no .{kind} file: it does not begin as one, with {STARTS[kind]!r}; say "
+        "what it is by ",
+        Argument("format"),
+        ".",
+    )
+
+
 def _broken(path: Path, kind: str, error: Exception) -> TableError:
     return TableError(f"{path.name} is no whole .{kind} file of numbers: {error} Write it again.")
 
@@ -128,5 +151,5 @@ def _write_npy(table: Table | ArrowColumns, delimiter: str | None) -> bytes:
     return content.getvalue()
 
 
-NPY = Format((".npy",), b"\x93NUMPY", _read_npy, _write_npy)
-NPZ = Format((".npz",), b"PK\x03\x04", _read_npz)
+NPY = Format((".npy",), STARTS["npy"], _read_npy, _write_npy)
+NPZ = Format((".npz",), STARTS["npz"], _read_npz)

@@ -12,6 +12,8 @@ from bnaf.tables.names import list_columns
 from bnaf.tables.table import TYPES, typed_values
 
 DATED = re.compile(r"\d{4}-\d\d-\d\d")
+SECONDS_OF_DAY = 86400
+TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # of a second
 ZONED = re.compile(r"timestamp\[(s|ms|us|ns), tz=([\w/+:-]{1,64})\]")
 
 
@@ -40,8 +42,9 @@ def arrow_cells(column: Column) -> Any:
         plain = np.where(column.empty, 0.0, column.values)
         return _masked(to_arrow(typed_values(plain, column.type)), column.empty)
     if column.holds == "dates":
-        ticks = to_arrow(np.where(column.empty, 0, column.values).astype(np.int64))
         kind = date_type(column.type)
+        within = np.clip(np.where(column.empty, 0, column.values), *_tick_range(kind))
+        ticks = to_arrow(within.astype(np.int64))
         small = pa.types.is_date32(kind) or pa.types.is_time32(kind)
         return _masked((ticks.cast(pa.int32()) if small else ticks).cast(kind), column.empty)
     if column.holds == "objects":
@@ -71,6 +74,16 @@ def date_type(name: str) -> Any:
     if not name.startswith(DATES):
         raise ValueError(f"expected a type of dates, got {name!r:.40}")
     return pa.type_for_alias(name)
+
+
+def _tick_range(kind: Any) -> tuple[int, int]:
+    """Return the least and the largest tick of a type of dates or times."""
+    import pyarrow as pa
+
+    if pa.types.is_time(kind):
+        return 0, SECONDS_OF_DAY * TICKS[kind.unit] - 1
+    ends = np.iinfo(np.int32 if pa.types.is_date32(kind) else np.int64)
+    return int(ends.min), int(ends.max)
 
 
 def is_dated(column: Column) -> bool:

@@ -29,9 +29,8 @@ def read_csv(text: bytes, name: str, reading: Reading) -> Any:
         TableError: If there is no table in it.
     """
     delimiter = "," if reading.delimiter is None else reading.delimiter
-    for setting, mark in (("delimiter", delimiter), ("decimal", reading.decimal)):
-        if len(mark) != 1 or not mark.isascii() or mark in '\r\n"':
-            raise TableError(f"{setting} must be one character of ASCII, got {mark!r}.")
+    _check_mark("delimiter", delimiter)
+    _check_mark("decimal", reading.decimal)
     if delimiter == reading.decimal:
         raise TableError(f"delimiter and decimal must differ, got {delimiter!r} for both.")
     if not text.strip():
@@ -53,12 +52,20 @@ def read_csv(text: bytes, name: str, reading: Reading) -> Any:
     return table.rename_columns([f"x{index}" for index in range(len(names))])
 
 
+def _check_mark(setting: str, mark: str) -> None:
+    if len(mark) != 1 or not mark.isascii() or mark in '\r\n"':
+        raise TableError(f"{setting} must be one character of ASCII, got {mark!r}.")
+
+
 def _first_line(text: bytes) -> bytes:
     """Return the first line, to its last value even where one in quotes has several lines."""
-    end = text.find(b"\n")
-    while end >= 0 and text.count(b'"', 0, end) % 2:
-        end = text.find(b"\n", end + 1)
-    return text if end < 0 else text[:end]
+    start, end, quoted = 0, text.find(b"\n"), False
+    while end >= 0:
+        quoted ^= bool(text.count(b'"', start, end) % 2)
+        if not quoted:
+            return text[:end]
+        start, end = end, text.find(b"\n", end + 1)
+    return text
 
 
 def _parse(text: bytes, name: str, delimiter: str, reading: Reading) -> Any:
@@ -183,6 +190,7 @@ def _write(table: Table | ArrowColumns, delimiter: str | None) -> bytes:
     from pyarrow import csv as arrow
 
     delimiter = "," if delimiter is None else delimiter
+    _check_mark("delimiter", delimiter)
     cells = arrow_table(table)
     header = io.StringIO()
     csv.writer(header, delimiter=delimiter, lineterminator="\n").writerow(cells.column_names)

@@ -41,7 +41,7 @@ def open_parquet(path: Path) -> Iterator[Any]:
     try:
         with parquet.ParquetFile(path, pre_buffer=False, buffer_size=2**18) as file:
             yield file
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise TableError(
             f"{path.name} is truncated or no Parquet file: {str(error)[:200]} "
             "Copy or write it again."
@@ -128,7 +128,9 @@ def _read_file(path: Path, reading: Reading) -> list[RawColumn]:
         names = column_names(file, reading.columns, reading.limits)
         unpacked = max(_claimed_bytes(file, names), 8 * len(names) * file.metadata.num_rows)
         reading.limits.check_bytes(unpacked, path.stat().st_size, path.name)
-        return arrow_columns(file.read(columns=names))
+        table = file.read(columns=names)
+        table.validate(full=True)  # texts are UTF-8, and codes those of levels
+        return arrow_columns(table)
 
 
 def _claimed_bytes(file: Any, names: Sequence[str]) -> int:

@@ -1,7 +1,6 @@
 """Which rows of a table a fit was given, written down so that they can be found again."""
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -134,20 +133,20 @@ class RowSplit:
         return cls(plain(rows), len(sets.valid), len(sets.test), plain(seed))
 
     @classmethod
-    def from_dict(cls, facts: Mapping[str, Any]) -> "RowSplit":
+    def from_dict(cls, facts: Any) -> "RowSplit":
         """Return the split that :meth:`as_dict` wrote down, today or with a digest of the table.
 
         Raises:
             TableError: If the facts are not those of a split.
         """
         try:
-            split = cls(**{name: facts[name] for name in facts if name != "digest"})
+            split = cls(**{name: value for name, value in facts.items() if name != "digest"})
             counts = [split.rows, split.valid, split.test, split.seed]
             valid = all(type(count) is int and count >= 0 for count in counts)
-        except TypeError:
+        except (AttributeError, TypeError):  # they are no mapping, or one of other names
             valid = False
         if not valid or split.valid + split.test >= split.rows:
-            raise TableError(f"Expected the facts of a split of rows, got {dict(facts)!r}.")
+            raise TableError(f"Expected the facts of a split of rows, got {facts!r:.200}.")
         return split
 
     def as_dict(self) -> dict[str, Any]:

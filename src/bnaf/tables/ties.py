@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float64
 
+from bnaf._checks import plain
 from bnaf.errors import Argument, TableError, TableWarning
 from bnaf.tables.names import find_columns, list_columns
 
@@ -181,11 +182,12 @@ def noise_steps(
         types: Element types the columns had.
 
     Raises:
-        TableError: If a named column is not there, or constant.
+        TableError: If a named column is not there, or constant, or its step not above zero.
     """
     if isinstance(wanted, bool):
         steps = {index: found.step for index, found in ties.items()} if wanted else {}
     elif isinstance(wanted, Mapping):
+        _check_steps(wanted)
         steps = dict(zip(find_columns([*wanted], names), wanted.values(), strict=True))
     else:
         steps = {i: grid_step(rows[:, i], types[i]) for i in find_columns(wanted, names)}
@@ -201,6 +203,18 @@ def noise_steps(
             ".",
         )
     return steps
+
+
+def _check_steps(wanted: Mapping[str, float]) -> None:
+    """Refuse steps of grids that are no numbers above zero."""
+    for name, step in wanted.items():
+        if not isinstance(plain(step), int | float) or not step > 0:
+            raise TableError(
+                f"Noise expects steps above 0, got {step!r} for column {name!r}; give the step of "
+                "its grid in ",
+                Argument("dequantise"),
+                ".",
+            )
 
 
 def _check_range(names: Sequence[str], steps: Mapping[int, float], rows: Values) -> None:

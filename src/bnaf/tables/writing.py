@@ -22,9 +22,9 @@ def write_table(
 
     Columns keep their order, names and types: values of integer columns are rounded to whole
     numbers within the range of the type, those of boolean ones are true from 0.5 on. An npy file
-    has no names, and one type: that of all columns where they agree, float64 otherwise. Names are
-    written as they are, also those that begin with "=", "+", "-" or "@", which a spreadsheet may
-    take for a formula.
+    has no names, and one type: that of all columns where they agree, float64 otherwise. Names and
+    texts are written as they are, also those that begin with "=", "+", "-" or "@", which a
+    spreadsheet may take for a formula.
 
     Args:
         table: What to write: a table of numbers, or a frame of columns of any kind.

@@ -1,9 +1,14 @@
 """What a run leaves behind besides the weights."""
 
 import dataclasses
-from collections.abc import Mapping
+import math
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from bnaf.errors import TableError
+from bnaf.tables.splits import RowSplit
 
 
 class Evaluation(NamedTuple):
@@ -17,7 +22,7 @@ class Evaluation(NamedTuple):
     learning_rate: float
 
 
-NUMBERS = ("seconds", "loss", "valid", "best_step")
+LARGEST = sys.float_info.max
 
 
 def check_record(facts: Mapping[str, Any]) -> None:
@@ -29,24 +34,69 @@ def check_record(facts: Mapping[str, Any]) -> None:
     Raises:
         ValueError: If a name that is known holds something of another kind than a fit leaves.
     """
-    odd = [name for name in NUMBERS if not _is_number(facts.get(name))]
-    odd += ["steps"] * (type(facts.get("steps", 0)) is not int)
-    odd += ["reason"] * (not isinstance(facts.get("reason", ""), str))
-    history = facts.get("history", [])
-    entries = history if isinstance(history, list | tuple) else [None]
-    if not all(isinstance(entry, dict) and _is_evaluation(entry) for entry in entries):
-        odd.append("history")
-    if odd:
-        raise ValueError(f"{odd[0]!r} of the record is {facts[odd[0]]!r:.40}")
+    for name, value in facts.items():
+        if not KINDS.get(name, _is_anything)(value):
+            raise ValueError(f"{name!r} of the record is {value!r:.40}")
+
+
+def _is_anything(value: Any) -> bool:
+    return True
 
 
 def _is_number(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+    """Tell whether a value is a number that float64 can hold, or nan or infinite."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return abs(value) <= LARGEST
+    return isinstance(value, float)
 
 
-def _is_evaluation(entry: Mapping[str, Any]) -> bool:
-    wanted = {"step", "loss", "valid"}
-    return wanted <= entry.keys() and all(_is_number(value) for value in entry.values())
+def _is_number_or_none(value: Any) -> bool:
+    return value is None or _is_number(value)
+
+
+def _is_history(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(map(_is_evaluation, value))
+
+
+def _is_evaluation(entry: Any) -> bool:
+    return (
+        isinstance(entry, dict)
+        and {"step", "loss", "valid"} <= entry.keys()
+        and _is_number(entry["step"])
+        and _is_number(entry["loss"])
+        and all(map(_is_number_or_none, entry.values()))
+    )
+
+
+def _is_split(value: Any) -> bool:
+    try:
+        RowSplit.from_dict(value)
+    except TableError:
+        return False
+    return True
+
+
+def _is_grid(value: Any) -> bool:
+    return _are_numbers(value) and all(0 < step < math.inf for step in value.values())
+
+
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_is_number, value.values()))
+
+
+KINDS: dict[str, Callable[[Any], bool]] = {
+    "reason": lambda value: isinstance(value, str),
+    "steps": lambda value: type(value) is int,
+    "seconds": _is_number,
+    "loss": _is_number_or_none,
+    "valid": _is_number_or_none,
+    "best_step": _is_number_or_none,
+    "history": _is_history,
+    "split": _is_split,
+    "grid": _is_grid,
+    "shift": _are_numbers,
+}
+"""Whether a value is of the kind that a fit leaves under a name."""
 
 
 @dataclass(frozen=True)

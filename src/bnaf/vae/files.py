@@ -85,7 +85,10 @@ def load_vae(
         raise StorageError(f"{path.name} has a posterior that cannot be made: {error}") from None
     vae = VAE(encoder, posterior, decoder, prior)
     vae.record = header["record"]
-    vae.to(tensors["posterior.mean.weight"].dtype)
+    kept = tensors["posterior.mean.weight"].dtype
+    if not kept.is_floating_point:
+        raise StorageError(f"{path.name} expects weights of a floating-point type, got {kept}.")
+    vae.to(kept)
     if flow is not None:  # it has its weights
         posterior.flow = None
         tensors = {key: part for key, part in tensors.items() if not key.startswith(FLOW)}

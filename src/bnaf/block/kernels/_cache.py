@@ -8,7 +8,8 @@ from pathlib import Path
 
 def make_folder(folder: Path) -> str | None:
     """Make a folder that nobody else can write, and return why it cannot be used, if it cannot."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    for parent in reversed(folder.parents):
+        parent.mkdir(mode=0o755, exist_ok=True)  # each: of several at once, the last has the mode
     folder.mkdir(mode=0o700, exist_ok=True)
     return _shared(folder)
 

@@ -25,7 +25,7 @@ from bnaf.training._run.checkpoints import (
     write_checkpoint,
 )
 from bnaf.training._run.devices import is_first_process, make_fabric, sum_over
-from bnaf.training._run.logs import make_loggers, next_version
+from bnaf.training._run.logs import close_loggers, make_loggers, next_version
 from bnaf.training._run.loop import RunPlan, TrainingRun
 from bnaf.training._run.schedule import Budget
 from bnaf.training._run.signals import Interrupts, forwarded_interrupts
@@ -94,8 +94,7 @@ class Job:
         finally:
             self.objective.zero_grad()
             self.objective.train(training).to(device=device, dtype=dtype)
-            for logger in loggers:
-                logger.finalize("success")
+            close_loggers(loggers)
         if outcome.failure is not None:
             raise TrainingError(outcome.failure, outcome.record, column=outcome.column)
         return outcome.record

@@ -74,6 +74,7 @@ class Keeper:
 
     def _restore(self, tensors: Weights) -> None:
         stepper = self.stepper
+        self._check_finite(tensors)
         self._load_raw(part(tensors, "raw."))
         stepper.sums.copy_(tensors["sums"])
         stepper.entries = tensors["entries"]
@@ -82,6 +83,19 @@ class Keeper:
         if stepper.prior is not None:
             for number, centre in enumerate(stepper.prior.centres):
                 centre.copy_(tensors[f"centre.{number}"])
+
+    def _check_finite(self, tensors: Weights) -> None:
+        """Refuse weights and counts that no step leaves: those that are not finite are skipped."""
+        skipped = torch.cat([tensors["sums"][2:], tensors["entries"][:, 2]])
+        if not skipped.isfinite().all():
+            raise ValueError("the number of skipped steps is not finite")
+        state = self.stepper.objective.state_dict()
+        held = {name for name, part in state.items() if not part.isfinite().all()}
+        for key, tensor in tensors.items():
+            kind, _, name = key.removeprefix("raw.").removeprefix("anchor.").partition(".")
+            weight = kind in ("weights", "best", "average") and name not in held
+            if weight and not tensor.isfinite().all():
+                raise ValueError(f"{key} is not finite")
 
     def _averaged(self) -> Weights:
         with self.stepper.averaged():

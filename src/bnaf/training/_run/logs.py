@@ -1,6 +1,7 @@
 """Logs of evaluations, written by Fabric's loggers."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,13 @@ def make_loggers(folder: Path, version: str, kinds: Sequence[str]) -> list[Any]:
                 "install it with pip install 'bnaf[tensorboard]'."
             ) from error
     return loggers
+
+
+def close_loggers(loggers: Sequence[Any]) -> None:
+    """Write what is left to every log, if it can be written; that it cannot was told before."""
+    for logger in loggers:
+        with suppress(OSError):
+            logger.finalize("success")
 
 
 def log(loggers: Sequence[Any], entry: Evaluation) -> None:

@@ -103,6 +103,7 @@ class TrainingRun:
         self._poll_every = 1
         self._spent = 0.0  # share of the budget, as of the last step
         self._stopping = False
+        self._logging = True
 
     def resume(self) -> None:
         """Go back to where the checkpoint is; a run with more to spend than before goes on."""
@@ -116,7 +117,7 @@ class TrainingRun:
         self._seconds_before = self.state.seconds
         self._pace.begin(self.state.step, self._share())
         for entry in self.state.history:
-            logs.log(self.fabric.loggers, entry)
+            self._log(entry)
         self._end_if_spent()
         while self.state.reason is None:
             self._run_epoch()
@@ -223,7 +224,7 @@ class TrainingRun:
         entry = Evaluation(state.step, state.epoch, state.seconds, state.loss, valid, rate)
         state.history.append(entry)
         state.evaluated = state.step
-        logs.log(self.fabric.loggers, entry)
+        self._log(entry)
         if valid is not None:
             self._judge(valid, rate)
         if self.settings.schedule == "plateau":
@@ -251,6 +252,17 @@ class TrainingRun:
             waited = self._share() - state.improved
             if settings.schedule != "cosine" or waited >= PATIENCE_SHARE:
                 state.reason = "early stopping"
+
+    def _log(self, entry: Evaluation) -> None:
+        """Write an evaluation to the logs, as long as they can be written."""
+        if not self._logging:
+            return
+        try:
+            logs.log(self.fabric.loggers, entry)
+        except OSError as error:  # a full disk, say: the run is worth more than its logs
+            self._logging = False
+            told = f"Logs cannot be written: {error}; make room. Training goes on without."
+            warnings.warn(told, RuntimeWarning, stacklevel=2)
 
     def _save(self) -> None:
         self._saved = time.monotonic()
