@@ -26,7 +26,6 @@ OPTIONS = {
     "flow": "--flow",
     "folder": "--data DIR",
     "format": "--format",
-    "flow": "--flow",
     "given": "--given",
     "header": "--no-header",
     "key": "--key",
