@@ -267,7 +267,7 @@ def run_model(chance: random.Random, originals: dict, folder: Path) -> str:
     target = odd_model(source, chance, folder)
     if source in originals["vae"]:
         whole = small_vae()
-        vae = load_vae(target, whole.encoder, whole.decoder)
+        vae = load_vae(target, whole.encoder, whole.decoder, dtype=torch.float64)
         vae.elbo(rows_of(whole, 3))
         return "loaded"
     model = bnaf.load(target)

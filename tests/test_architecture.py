@@ -3,11 +3,16 @@
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
+import cases
 import pytest
+from kinds import fit_kinds, kinds_frame
 
 import bnaf
+from bnaf.flows.ensemble import Ensemble
+from bnaf.flows.registry import flow_name, stored_names
 
 EXTRAS = [
     "matplotlib",
@@ -20,6 +25,7 @@ EXTRAS = [
     "pyarrow",
     "safetensors",
 ]
+HEAVY = ["torch._dynamo", "torch._inductor", "lightning_fabric", "pandas"]
 
 
 def loaded(*names: str) -> str:
@@ -116,13 +122,26 @@ def test_completion_of_flows_needs_no_torch():
     assert run(code + loaded("torch", "numpy")) == "[]"
 
 
-def test_scoring_loads_no_compiler_of_torch(tmp_path):
-    (tmp_path / "t.csv").write_text("x0,x1\n1,2\n3,4\n")
-    model, table = str(tmp_path / "m.safetensors"), str(tmp_path / "t.csv")
-    code = f"import bnaf; bnaf.save(bnaf.BNAF(2, transforms=1, width=2), {model!r})\n"
-    code += command("score", model, table)
-    said = run(code + loaded("torch._dynamo", "torch._inductor", "lightning_fabric"))
-    assert said.splitlines()[-1] == "[]"
+def test_scoring_loads_no_compiler_of_torch_whatever_the_flow(tmp_path):
+    frame = kinds_frame(40)
+    numbers = frame[["visits", "price", "income"]].set_axis(["x0", "x1", "g"], axis=1)
+    flows = [make(2, 1) for make in cases.FLOWS.values()]
+    flows.append(Ensemble(1, 1, members=2, settings={"width": 2, "transforms": 1}))
+    models = {flow_name(flow): bnaf.Model(flow, given_columns=["g"]) for flow in flows}
+    models["mixed"] = fit_kinds(frame)
+    assert models.keys() == set(stored_names())
+    for name, model in models.items():
+        bnaf.save(model, tmp_path / f"{name}.safetensors")
+        (frame if name == "mixed" else numbers).to_csv(tmp_path / f"{name}.csv", index=False)
+    code = f"""
+        import pathlib, sys
+        from bnaf.cli.app import app
+        for model in sorted(pathlib.Path({str(tmp_path)!r}).glob("*.safetensors")):
+            app(["score", str(model), str(model.with_suffix(".csv"))], standalone_mode=False)
+            print(model.stem, [name for name in {HEAVY} if name in sys.modules])
+    """
+    said = run(textwrap.dedent(code)).splitlines()
+    assert sorted(said[1::2]) == sorted(f"{name} []" for name in stored_names())
 
 
 def test_all_public_names_exist():

@@ -82,7 +82,8 @@ class Constant(Kind):
         same: Any
         if isinstance(self.value, str):
             column = column.as_texts()
-            same = np.array([level == self.value for level in column.levels])[column.values]
+            places = [place for place, level in enumerate(column.levels) if level == self.value]
+            same = np.isin(column.values, places)
         elif self.type in TYPES:
             same = np.isclose(column.as_numbers().values, self.value, rtol=1e-6, atol=0.0)
         else:

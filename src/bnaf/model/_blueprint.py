@@ -12,6 +12,7 @@ from bnaf._random import private_draws, without_draws
 from bnaf._torch import copy_all
 from bnaf.errors import StorageError
 from bnaf.flows.flow import Flow
+from bnaf.model._shapes import SHAPED
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 LEAST_SIZE, LARGEST_SIZE = 2**12, 2**20  # settings below are never too large, above always
@@ -23,6 +24,8 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 class Allowance(TorchFunctionMode):
     """Limit to what is made within its block, for flows of so many tensors and elements.
+
+    What is made has no values, and must be on the meta device.
 
     Args:
         tensors: Number of tensors that the finished flow may have.
@@ -36,7 +39,7 @@ class Allowance(TorchFunctionMode):
         self.exceeded = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
+        result = SHAPED.get(func, func)(*args, **(kwargs or {}))
         self.calls -= 1
         if self.calls < 0 or (isinstance(result, Tensor) and result.numel() > self.elements):
             self.exceeded = True
