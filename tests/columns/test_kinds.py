@@ -11,7 +11,9 @@ from near import assert_near
 from scipy.stats import norm
 
 from bnaf import StorageError, TableError
+from bnaf.columns.constant import Constant
 from bnaf.columns.schema import Schema
+from bnaf.tables.column import Column
 from bnaf.tables.frames import read_frame
 
 ROWS = 200
@@ -233,3 +235,10 @@ def test_a_stored_schema_has_each_column_once():
     stored = fitted("number")[0].as_dict()
     with pytest.raises(StorageError, match="a name of its own"):
         Schema.from_dict({**stored, "columns": stored["columns"] * 2})
+
+
+def test_codes_that_no_level_has_are_not_the_constant():
+    constant = Constant("kg", "text", "text")
+    codes = np.array([0, 1, -1, 9])
+    column = Column("unit", "text", codes, np.zeros(4, bool), ("kg", "lb"))
+    assert constant.encode(column).shift.tolist() == [0.0, *[-np.inf] * 3]
