@@ -313,6 +313,23 @@ def test_broken_and_unsuitable_files(tmp_path, path):
         ParquetStream(tmp_path / "none.parquet")
 
 
+def test_a_reader_says_what_rows_of_any_columns_are(tmp_path):
+    pq.write_table(
+        pa.table({"a": ["x", "yy", None], "b": [1.0, 2.0, 3.0]}), tmp_path / "t.parquet"
+    )
+
+    def lengths(batch):
+        sizes = [len(text or "") for text in batch.column("a").to_pylist()]
+        return np.array(sizes, dtype=np.float64)[:, None]
+
+    stream = ParquetStream(tmp_path / "t.parquet", 3, columns=["a"], shuffle=False, reader=lengths)
+    assert next(iter(stream)).tolist() == [[1.0], [2.0], [0.0]]
+    with pytest.raises(SettingsError, match="keeps its columns, a; make another"):
+        stream.view(columns=["b"])
+    with pytest.raises(SettingsError, match="are for columns of numbers, got a reader"):
+        ParquetStream(tmp_path / "t.parquet", 3, reader=lengths, drop_missing=True)
+
+
 READ = """
     stream = ParquetStream(path, 512, buffer_rows=2**15)
     rows = sum(len(batch) for batch in stream)
