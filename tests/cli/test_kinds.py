@@ -114,9 +114,9 @@ def test_what_cannot_be_told_of_a_column_is_refused(folder, words, said):
             "plain numbers. Leave it out, or give a frame or a file, without --dequantise.",
         ),
         (
-            ["--stream", "--bounds", "a=0:"],
-            "--bounds must be left out: rows of a stream are plain numbers. Leave it out, or read "
-            "the file at once.",
+            ["--stream", "--dequantise", "--bounds", "a=0:"],
+            "--bounds must be left out: rows of a ParquetStream are plain numbers. Leave it out, "
+            "or give a FrameStream, whose columns may be of every kind, without --dequantise.",
         ),
     ],
 )
