@@ -9,6 +9,8 @@ from kinds import kinds_frame
 from bnaf import TableError
 from bnaf.tables.frame_streams import FrameStream
 from bnaf.tables.frames import read_frame
+from bnaf.tables.opening import open_stream
+from bnaf.tables.streams import ParquetStream
 
 ROWS = 1003
 
@@ -89,6 +91,21 @@ def test_numbers_that_stand_for_rows_come_once_each(path):
     assert batches[:, 1].int().tolist() != list(range(ROWS))
     empty = read_frame(path)["city"].empty
     assert (batches[:, 0].numpy() == empty[batches[:, 1].long().numpy()]).all()
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "kind"),
+    [
+        (["visits", "price"], {}, ParquetStream),
+        (["visits", "city"], {}, FrameStream),
+        (["visits", "day"], {}, FrameStream),
+        (["visits", "weight"], {}, FrameStream),
+        (["visits", "weight"], {"drop_missing": True}, ParquetStream),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::bnaf.errors.TableWarning")
+def test_a_stream_is_of_every_kind_where_numbers_do_not_do(path, columns, options, kind):
+    assert type(open_stream(path, columns=columns, kinds=None, **options)) is kind
 
 
 def test_files_that_cannot_be_streamed_are_refused(tmp_path, path):
