@@ -34,6 +34,23 @@ def kinds_frame(rows=120, seed=0):
     )
 
 
+def knotted_frame(rows=200, knot=20):
+    """Rows of every kind, some with empty cells; the first ones are a knot of outliers."""
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "plan": random.choice(["basic", "plus", "pro"], rows, p=[0.6, 0.3, 0.1]),
+            "visits": random.poisson(40, rows),
+            "spent": random.normal(50, 9, rows),
+        }
+    )
+    ends = random.integers(70, 74, knot), 85 + random.normal(size=knot)
+    frame.loc[: knot - 1, "plan"] = "pro"
+    frame.loc[: knot - 1, "visits"], frame.loc[: knot - 1, "spent"] = ends
+    frame.loc[::9, "spent"] = np.nan
+    return frame
+
+
 def fit_kinds(frame, **options):
     small = {"settings": QUICK, "progress": False}
     if options.get("flow", "mixed") == "mixed":

@@ -114,9 +114,9 @@ def test_what_cannot_be_told_of_a_column_is_refused(folder, words, said):
             "plain numbers. Leave it out, or give a frame or a file, without --dequantise.",
         ),
         (
-            ["--stream", "--bounds", "a=0:"],
-            "--bounds must be left out: rows of a stream are plain numbers. Leave it out, or read "
-            "the file at once.",
+            ["--stream", "--dequantise", "--bounds", "a=0:"],
+            "--bounds must be left out: rows of a ParquetStream are plain numbers. Leave it out, "
+            "or give a FrameStream, whose columns may be of every kind, without --dequantise.",
         ),
     ],
 )
@@ -256,3 +256,52 @@ def test_noise_for_a_model_of_every_kind_is_wrong_usage(folder, tmp_path):
     result = run(*words, "--out", tmp_path / "r.html")
     assert result.exit_code == 2
     assert "--dequantise is for models of plain numbers" in result.stderr
+
+
+@pytest.fixture(scope="module")
+def parquet(tmp_path_factory):
+    path = tmp_path_factory.mktemp("stream") / "t.parquet"
+    kinds_frame(1500).to_parquet(path, row_group_size=400)
+    return path
+
+
+def test_a_file_of_every_kind_is_streamed(parquet, tmp_path):
+    words = ["fit", parquet, "--stream", "--test", "0.2", "--steps", "5", "--out"]
+    result = succeed(*words, tmp_path / "m.safetensors")
+    assert re.search(r"bnaf: city: category of 3 levels, \d+ empty", result.stderr)
+    assert "fitted to 1,200 rows of 8 columns" in result.stdout
+    model = bnaf.load(tmp_path / "m.safetensors")
+    assert (model.record["batch"], model.record["split"]["test"]) == (512, 300)
+    succeed("score", tmp_path / "m.safetensors", parquet)
+
+
+def test_a_streamed_fit_of_every_kind_resumes_from_its_checkpoint(parquet, tmp_path):
+    words = ["fit", parquet, "--stream", "--columns", "city,visits", *QUICK]
+    words += ["--checkpoint", tmp_path / "run.ckpt", "--out"]
+    succeed(*words, tmp_path / "m.safetensors")
+    succeed(*words, tmp_path / "again.safetensors")
+    result = run(*words, tmp_path / "other.safetensors", "--as", "visits=category")
+    assert "is the checkpoint of another run" in result.stderr
+
+
+def test_what_is_told_of_columns_of_a_stream_of_numbers_is_heard(parquet, tmp_path):
+    words = ["fit", parquet, "--stream", "--columns", "visits,price", *QUICK]
+    words += ["--bounds", "price=0:", "--drop-constant", "--out", tmp_path / "m.safetensors"]
+    succeed(*words)
+    told = bnaf.load(tmp_path / "m.safetensors").encoding.read_as
+    assert "at least 0" in told["price"]
+
+
+def test_validation_rows_of_a_stream_come_from_a_file(parquet, tmp_path):
+    words = ["fit", parquet, "--stream", "--columns", "city,weight", "--valid", parquet, *QUICK]
+    succeed(*words, "--out", tmp_path / "m.safetensors")
+    record = bnaf.load(tmp_path / "m.safetensors").record
+    assert record["split"]["valid"] == 0
+    assert record["valid"] is not None
+
+
+def test_a_dry_run_of_a_stream_reads_a_sample(parquet, monkeypatch):
+    monkeypatch.setattr("bnaf.tables.frame_streams.SAMPLE_ROWS", 400)
+    result = succeed("fit", parquet, "--stream", "--dry-run")
+    assert "columns are read off a random sample, 400 of 1,500 rows." in result.stderr
+    assert result.stdout.splitlines()[-1] == "400 rows, 9 columns"

@@ -57,6 +57,12 @@ def test_a_column_is_read_by_what_it_holds(values, words):
     assert words in read(values)
 
 
+def test_a_column_that_counts_the_rows_is_found_in_some_of_them():
+    frame = read_frame({"count": np.arange(ROWS) + 7, "x": WHOLE}).take(np.arange(0, ROWS, 3))
+    told = Schema.fit(frame).describe()["count"]
+    assert told == "left out: identifier: it counts the rows"
+
+
 def test_numbers_that_are_hardly_ever_the_same_are_an_identifier_by_their_name():
     values = RANDOM.permutation(10**6)[:ROWS]
     frame = read_frame({"customer_id": values, "paid": values})

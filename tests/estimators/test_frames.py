@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
-from kinds import kinds_frame
+from kinds import kinds_frame, knotted_frame
 from near import assert_near
 from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
@@ -106,6 +106,30 @@ def test_a_detector_calls_the_share_it_was_told_outliers():
     detector = FlowOutlierDetector(contamination=0.1, **SMALL).fit(FRAME)
     assert (detector.predict(FRAME) == -1).sum() == 8
     assert detector.decision_function(FRAME).min() < 0
+
+
+def test_a_detector_finds_a_knot_of_rows_of_every_kind():
+    frame, knot = knotted_frame(400, 24), np.arange(400) < 24
+    fits = [
+        FlowOutlierDetector(trim=trim, contamination=0.06, training={"steps": 60}).fit(frame)
+        for trim in (None, 0)
+    ]
+    found, missed = ((fit.predict(frame) == -1)[knot].mean() for fit in fits)
+    assert found > 0.8
+    assert missed < 0.5
+
+
+@pytest.mark.parametrize(("trim", "rows"), [(0, 80), (0.25, 60)])
+def test_a_detector_fits_the_rows_that_are_not_trimmed(trim, rows):
+    detector = FlowOutlierDetector(trim=trim, **SMALL).fit(FRAME)
+    assert detector.model_.record["split"]["rows"] == rows
+
+
+def test_a_level_that_is_trimmed_away_leaves_a_finite_threshold():
+    frame = pd.DataFrame({"level": ["a"] * 70 + ["b"] * 10, "x": X["income"]})
+    detector = FlowOutlierDetector(trim=0.5, contamination=0.1, **SMALL).fit(frame)
+    assert np.isfinite(detector.offset_)
+    assert not np.isnan(detector.decision_function(frame)).any()
 
 
 def test_rows_that_weigh_nothing_are_left_out():

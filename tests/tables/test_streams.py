@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from kinds import kinds_frame
 
 from bnaf import SettingsError, TableError
 from bnaf.errors import TableWarning
@@ -313,6 +314,23 @@ def test_broken_and_unsuitable_files(tmp_path, path):
         ParquetStream(tmp_path / "none.parquet")
 
 
+def test_a_reader_says_what_rows_of_any_columns_are(tmp_path):
+    pq.write_table(
+        pa.table({"a": ["x", "yy", None], "b": [1.0, 2.0, 3.0]}), tmp_path / "t.parquet"
+    )
+
+    def lengths(batch):
+        sizes = [len(text or "") for text in batch.column("a").to_pylist()]
+        return np.array(sizes, dtype=np.float64)[:, None]
+
+    stream = ParquetStream(tmp_path / "t.parquet", 3, columns=["a"], shuffle=False, reader=lengths)
+    assert next(iter(stream)).tolist() == [[1.0], [2.0], [0.0]]
+    with pytest.raises(SettingsError, match="keeps its columns, a; make another"):
+        stream.view(columns=["b"])
+    with pytest.raises(SettingsError, match="are for columns of numbers, got a reader"):
+        ParquetStream(tmp_path / "t.parquet", 3, reader=lengths, drop_missing=True)
+
+
 READ = """
     stream = ParquetStream(path, 512, buffer_rows=2**15)
     rows = sum(len(batch) for batch in stream)
@@ -327,6 +345,13 @@ TRAIN = """
 """
 
 
+TRAIN_KINDS = """
+    settings = bnaf.TrainingSettings(steps=100)
+    model = bnaf.Model.fit(FrameStream(path), settings=settings, progress=False)
+    assert model.columns == ("city", "visits", "weight")
+"""
+
+
 def peak_memory(work, *paths, loads="bnaf") -> list[float]:
     """Return the largest memory above the imports so far after work on each file, in MB."""
     if not Path("/proc/self/status").exists():
@@ -335,6 +360,7 @@ def peak_memory(work, *paths, loads="bnaf") -> list[float]:
 from pathlib import Path
 import pyarrow.parquet, torch
 import bnaf, {loads}
+from bnaf.tables.frame_streams import FrameStream
 from bnaf.tables.streams import ParquetStream
 
 def memory(name):
@@ -384,6 +410,18 @@ def test_memory_stays_flat_while_training(tmp_path):
     work, paths = TRAIN.replace("STEPS", "100"), write_both(tmp_path, 50_000)
     small, large = peak_memory(work, *paths, loads=LOOP)
     assert large - small < 30  # some bytes per row say which are set aside
+    assert large < 400
+
+
+def test_memory_stays_flat_while_training_on_columns_of_every_kind(tmp_path):
+    piece = pa.Table.from_pandas(kinds_frame(100_000)[["city", "visits", "weight"]])
+    paths = [tmp_path / "small.parquet", tmp_path / "large.parquet"]
+    for path, pieces in zip(paths, (3, 12), strict=True):
+        with pq.ParquetWriter(path, piece.schema) as writer:
+            for _ in range(pieces):
+                writer.write_table(piece, row_group_size=50_000)
+    small, large = peak_memory(TRAIN_KINDS, *paths, loads=LOOP)
+    assert large - small < 30  # some bytes per row; those of their cells grow by 29 MB
     assert large < 400
 
 

@@ -21,6 +21,7 @@ import torch
 
 import bnaf
 import bnaf.training._run.job
+from bnaf.tables.frame_streams import FrameStream
 from bnaf.tables.streams import ParquetStream
 from bnaf.training import Batch, BatchSource
 from bnaf.training._run.checkpoints import read_checkpoint
@@ -221,6 +222,21 @@ def train_together(folder: Path, name: str, settings: dict, *, stop_at: int | No
         (folder / f"{name}.json").write_text(json.dumps(result))
 
 
+def fit_kinds_together(folder: Path, name: str, settings: dict) -> None:
+    """Fit a model to a stream of columns of every kind, and write down what came out."""
+    path = folder / f"{name}.parquet"
+    count = torch.arange(1500, dtype=torch.float64)
+    texts = [["low", "middle", "high"][int(place)] for place in count % 3]
+    pq.write_table(pa.table({"a": texts, "b": (count * 0.37).sin().numpy()}), path)
+    model = bnaf.Model.fit(
+        FrameStream(path, 50),
+        flow_settings={"width": 3, "transforms": 1},
+        settings=bnaf.TrainingSettings(steps=30, **settings),
+        progress=False,
+    )
+    (folder / f"{name}.json").write_text(json.dumps(model.record))
+
+
 def processes(folder: Path) -> None:
     """Fit with one process and with two: in peace, with odd rows, in time, stopped."""
     two = {"devices": 2, "strategy": "ddp_fork"}
@@ -236,6 +252,7 @@ def processes(folder: Path) -> None:
     train_in_fork("lone_two", two)
     fork_and_wait(write_rows, folder / "rows.parquet")
     train_in_fork("parquet", two)
+    fork_and_wait(fit_kinds_together, folder, "kinds", two)
 
 
 def fork_and_wait(function, *arguments) -> None:

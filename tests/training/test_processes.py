@@ -77,6 +77,11 @@ def test_two_processes_share_a_stream_of_parquet(together):
     assert together["parquet"]["epochs"] == 50 // (1300 // 40)
 
 
+def test_two_processes_share_a_stream_of_every_kind(together):
+    assert together["kinds"]["reason"] == "budget"
+    assert together["kinds"]["epochs"] == 30 // (1350 // 100)
+
+
 def test_torchrun_starts_two_processes_that_agree_with_one(tmp_path, together):
     elastic = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     run(*elastic, RUNS, "elastic", tmp_path)

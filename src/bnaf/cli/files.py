@@ -22,7 +22,9 @@ from bnaf.model.files import load, save
 from bnaf.model.model import Model
 from bnaf.tables.arrow import ArrowColumns
 from bnaf.tables.formats import written_format
+from bnaf.tables.frame_streams import FrameStream
 from bnaf.tables.frames import Frame, read_frame
+from bnaf.tables.opening import is_large, open_stream
 from bnaf.tables.reading import read_table
 from bnaf.tables.table import Table
 from bnaf.tables.ties import nothing_varies
@@ -130,6 +132,16 @@ def reads_kinds(flow: str | None) -> bool:
     return flow is None or flow_named(flow).takes_kinds
 
 
+def streams_kinds(
+    flow: str | None, meanings: Mapping[str, Any], dequantise: object
+) -> bool | None:
+    """Return whether a stream is one of columns of every kind; none if that is up to the file."""
+    if dequantise or not reads_kinds(flow):
+        return False
+    told = any(meanings.values()) or (flow is not None and not flow_named(flow).takes_numbers)
+    return True if told else None
+
+
 def read_any(
     path: Path,
     reading: dict[str, Any],
@@ -151,6 +163,16 @@ def read_any(
     return frame
 
 
+def sample_any(path: Path, reading: dict[str, Any], columns: Sequence[str] | None) -> Frame:
+    """Return the rows that columns of a stream are read off, and say how many they are."""
+    rows = open_stream(path, columns=columns, kinds=True, **options.streaming(reading))
+    assert isinstance(rows, FrameStream)
+    frame = rows.sample()
+    if len(frame) < rows.rows:
+        say(f"columns are read off a random sample, {len(frame):,} of {rows.rows:,} rows.")
+    return frame
+
+
 def show_kinds(
     path: Path,
     reading: dict[str, Any],
@@ -158,13 +180,17 @@ def show_kinds(
     given: Sequence[str] | None,
     meanings: dict[str, Any],
     *,
+    stream: bool | None,
     as_json: bool,
 ) -> None:
     """Print how the columns of a table are read."""
     from bnaf.columns.schema import Schema
 
     names = [*(options.split_names(columns) or []), *(options.split_names(given) or [])]
-    frame = read_any(path, reading, names or None, False, False)
+    if stream or (stream is None and is_large(path, names or None)):
+        frame = sample_any(path, reading, names or None)
+    else:
+        frame = read_any(path, reading, names or None, False, False)
     told = Schema.fit(frame, **meanings).describe()
     rows = [[name, told[name], int(frame[name].empty.sum())] for name in frame.names]
     if as_json:

@@ -1,7 +1,7 @@
 """``bnaf fit``: from a table to a model file."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer import Option
@@ -11,10 +11,6 @@ from bnaf.cli import options
 from bnaf.cli.messages import INTERRUPTED, say
 from bnaf.cli.places import check_new, check_output, check_streams
 from bnaf.errors import TrainingError
-
-if TYPE_CHECKING:
-    from bnaf.tables.streams import ParquetStream
-    from bnaf.tables.table import Table
 
 EXAMPLES = """Examples:
 
@@ -122,17 +118,27 @@ def fit(
     if dry_run:
         from bnaf.cli.files import show_kinds
 
-        show_kinds(table, reading, columns, given, meanings, as_json=as_json)
+        show_kinds(table, reading, columns, given, meanings, stream=stream, as_json=as_json)
         return
     if out is None:
         raise typer.BadParameter("--out is needed, or --dry-run; name the file to write.")
     check_output(out, as_json=as_json)
-    from bnaf.cli.files import continues, read_any, read_share, reads_kinds, save_model
+    from bnaf.cli.files import (
+        continues,
+        read_any,
+        read_share,
+        reads_kinds,
+        save_model,
+        streams_kinds,
+    )
     from bnaf.model.description import describe
     from bnaf.model.model import Model
+    from bnaf.tables.frame_streams import FrameStream
     from bnaf.tables.frames import Frame
     from bnaf.tables.opening import is_large, open_stream
     from bnaf.tables.reading import read_table
+    from bnaf.tables.streams import ParquetStream
+    from bnaf.tables.table import Table
     from bnaf.training import TrainingSettings
 
     force = force or continues(out, checkpoint)
@@ -149,20 +155,25 @@ def fit(
         "given": conditions,
         "seed": settings.seed,
     }
-    rows: Table | ParquetStream | Frame
+    rows: Table | ParquetStream | Frame | FrameStream
     if stream or (stream is None and is_large(table, how["columns"])):
-        rows = open_stream(table, drop_constant=drop_constant, **options.streaming(how))
+        rows = open_stream(
+            table,
+            drop_constant=drop_constant,
+            kinds=streams_kinds(flow, meanings, dequantise),
+            **options.streaming(how),
+        )
     elif dequantise or not reads_kinds(flow):
         rows = read_table(table, **how, drop_constant=drop_constant)
     else:
         rows = read_any(table, reading, how["columns"], drop_missing, drop_constant)
-    if not isinstance(rows, Frame):
+    if isinstance(rows, Table | ParquetStream):
         how |= {"dequantise": rows.grid}
     try:
         model = Model.fit(
             rows,
             given=conditions,
-            valid=read_share(valid, how, frames=isinstance(rows, Frame)),
+            valid=read_share(valid, how, frames=isinstance(rows, Frame | FrameStream)),
             announce=None if quiet else say,
             **{name: value for name, value in meanings.items() if value},
             test=test,
@@ -181,7 +192,7 @@ def fit(
         raise
     if not _is_first_process():
         return
-    if not isinstance(rows, Frame) and rows.grid:
+    if isinstance(rows, Table | ParquetStream) and rows.grid:
         model.record["grid"] = dict(rows.grid)
     save_model(model, out, force=force)
     split = model.record["split"]

@@ -34,6 +34,7 @@ def fit_column(
     bounds: Bounds | None = None,
     weights: Values | None = None,
     seen: Column | None = None,
+    numbers: np.ndarray | None = None,
 ) -> Kind | LeftOut:
     """Return what a column means.
 
@@ -44,6 +45,7 @@ def fit_column(
         bounds: Least and largest value, ``None`` where there is none; learned by default.
         weights: What each row counts for.
         seen: Cells that the kind is found by, where there are more than are fitted.
+        numbers: Numbers of these rows in what they were read from; they are all by default.
 
     Raises:
         TableError: If it cannot be of that kind.
@@ -57,7 +59,7 @@ def fit_column(
     if kind == "text":
         return LeftOut(column.name, "left out as told")
     seen = column if seen is None else seen
-    if kind is None and (reason := _useless(seen)):
+    if kind is None and (reason := _useless(seen, numbers)):
         return LeftOut(column.name, reason)
     if not len(column.present) or (_distinct(column) == 1 and not column.empty.any()):
         return Constant.fit(column)
@@ -138,7 +140,7 @@ def _distinct(column: Column) -> int:
     return len(np.unique(column.present))
 
 
-def _useless(column: Column) -> str:
+def _useless(column: Column, numbers: np.ndarray | None) -> str:
     """Return why a column is to be left out, if it is."""
     if column.holds == "objects":
         return f"{column.type}: neither numbers, text nor dates"
@@ -153,7 +155,8 @@ def _useless(column: Column) -> str:
     values = column.present
     if distinct < rows * 0.9 or rows <= FEW_LEVELS or (values != np.round(values)).any():
         return ""
-    if rows == distinct and (np.diff(values) == 1).all():
+    apart = 1 if numbers is None else np.diff(numbers[~column.empty])
+    if rows == distinct and (np.diff(values) == apart).all():
         return "identifier: it counts the rows"
     if IDENTIFIER.search(column.name):
         return f"identifier: {distinct:,} different in {rows:,} rows"

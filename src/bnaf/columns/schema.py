@@ -88,6 +88,7 @@ class Schema:
                 bounds.get(column.name),
                 counts,
                 None if seen is None else seen[column.name],
+                (frame if seen is None else seen).numbers,
             )
             for column in frame.columns
         ]

@@ -3,11 +3,11 @@
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, check_random_state, estimator_html_repr
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
@@ -44,6 +44,26 @@ class DistinctRows(NamedTuple):
 
     rows: Float64[np.ndarray, "rows columns"]
     weights: Float64[np.ndarray, " rows"]
+
+    def take(self, chosen: Bool[np.ndarray, " rows"]) -> "DistinctRows":
+        """Return some of the rows."""
+        return DistinctRows(self.rows[chosen], self.weights[chosen])
+
+
+WeighedRows = TypeVar("WeighedRows", DistinctRows, WeighedFrame)
+
+
+@runtime_checkable
+class Choose(Protocol):
+    """Which rows a flow is fitted to: a function from all of them to some."""
+
+    def __call__(self, rows: WeighedRows, /) -> WeighedRows:
+        """Return some of the rows."""
+
+
+def choose_all(rows: WeighedRows, /) -> WeighedRows:
+    """Return the rows."""
+    return rows
 
 
 def merge_rows(
@@ -125,6 +145,7 @@ def fit_frame(
     columns: Sequence[str] | None = None,
     given: Sequence[str] = (),
     kinds: Mapping[str, str] | None = None,
+    choose: Choose = choose_all,
 ) -> tuple[Model, WeighedFrame]:
     """Fit a flow to rows of every kind by the settings of an estimator.
 
@@ -135,6 +156,7 @@ def fit_frame(
         columns: Names of the columns to model; all that are not given by default.
         given: Names of those to condition on.
         kinds: What some columns mean, by name.
+        choose: Which of the rows that weigh something it is fitted to.
     """
     indices = np.empty((len(frame), 1))
     weights = _check_sample_weight(
@@ -143,18 +165,20 @@ def fit_frame(
     counts = weights > 0
     if not counts.any():
         raise SettingsError("sample_weight must have an entry above zero, got none.")
+    weighed = WeighedFrame(frame, weights, kinds or {})
+    chosen = choose(weighed.take(counts))
     model = Model.fit(
-        frame.take(counts),
+        chosen.rows,
         columns=columns,
         given=given,
-        **_weighing(weights[counts], mixed=True),
+        **_weighing(chosen.weights, mixed=True),
         kinds=kinds,
         flow=estimator.flow,
         flow_settings=estimator.settings,
         settings=training_settings(estimator.training, estimator.random_state),
         progress=False,
     )
-    return model, WeighedFrame(frame, weights)
+    return model, weighed
 
 
 def _weighing(
@@ -224,10 +248,7 @@ class RowEstimator(ModelEstimator):
         return mixed_tags(super().__sklearn_tags__())
 
     def _learn(
-        self,
-        X: Any,
-        sample_weight: Any,
-        choose: Callable[[DistinctRows], DistinctRows] = lambda distinct: distinct,
+        self, X: Any, sample_weight: Any, choose: Choose = choose_all
     ) -> DistinctRows | WeighedFrame:
         """Fit the density of the rows of X that are chosen, and return all that differ."""
         frame = mixed_frame(X)
@@ -235,7 +256,7 @@ class RowEstimator(ModelEstimator):
             validate_data(self, X, skip_check_array=True)
             frame = frame.renamed(column_names(self))
             self.model_, weighed = fit_frame(
-                self, frame, sample_weight, kinds=array_kinds(X, frame)
+                self, frame, sample_weight, kinds=array_kinds(X, frame), choose=choose
             )
             return weighed
         X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
@@ -357,7 +378,8 @@ def weighted_threshold(
 ) -> float:
     """Return a number below which at least this share of the weight lies.
 
-    It stands halfway between the last score below it and the next.
+    It stands halfway between the last score below it and the next. Where the last is minus
+    infinity, it is the least that is not.
 
     Example:
         >>> weighted_threshold(np.array([4.0, 1.0, 2.0]), np.ones(3), 1 / 3)
@@ -368,4 +390,4 @@ def weighted_threshold(
     wanted = share * reached_weight[-1] * (1 - 1e-12)  # a third of three rows is one of them
     last = int(np.searchsorted(reached_weight, wanted))
     pair = scores[order][last : last + 2]
-    return float(pair.mean())
+    return float(scores[scores > -np.inf].min() if np.isneginf(pair[0]) else pair.mean())

@@ -1,10 +1,11 @@
 """Rows of every kind, as scikit-learn's users hold them: frames, arrays of text, empty cells."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64
 
 from bnaf.errors import ShapeError, TableError
 from bnaf.tables.column import Column
@@ -12,10 +13,15 @@ from bnaf.tables.frames import Frame, read_frame
 
 
 class WeighedFrame(NamedTuple):
-    """Rows of a frame, and how much each counts."""
+    """Rows of a frame, how much each counts, and what some columns are told to mean, by name."""
 
     rows: Frame
     weights: Float64[np.ndarray, " rows"]
+    kinds: Mapping[str, str] = MappingProxyType({})
+
+    def take(self, chosen: Bool[np.ndarray, " rows"]) -> "WeighedFrame":
+        """Return some of the rows."""
+        return WeighedFrame(self.rows.take(chosen), self.weights[chosen], self.kinds)
 
 
 def mixed_frame(X: Any) -> Frame | None:

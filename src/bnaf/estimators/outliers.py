@@ -1,5 +1,6 @@
 """Rows where a density is low, found by an estimator."""
 
+from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -26,9 +27,9 @@ class FlowOutlierDetector(OutlierMixin, RowEstimator):
 
     Outliers among the rows given to ``fit`` would be learned like all others, most of all where
     they lie close to each other. So the rows farthest from a robust Gaussian are left out of the
-    fit, some more of them than are taken for outliers, and scored like new rows. Where normal rows
-    have a small group of their own far from the others, that is left out too: set ``trim=0`` for
-    rows known to be normal.
+    fit, some more of them than are taken for outliers, and scored like new rows. In frames, rare
+    levels make rows unlikely as well. Where normal rows have a small group of their own far from
+    the others, that is left out too: set ``trim=0`` for rows known to be normal.
 
     Args:
         flow: Name of a flow in :mod:`bnaf.flows.registry`.
@@ -92,7 +93,7 @@ class FlowOutlierDetector(OutlierMixin, RowEstimator):
         trim = min(0.5, TRIMMED * usual) if self.trim is None else self.trim
         if not (isinstance(trim, Real) and 0 <= float(trim) <= 0.5):
             raise SettingsError(f"trim must be a number from 0 to 0.5 or None, got {trim!r}.")
-        distinct = self._learn(X, sample_weight, lambda rows: trim_rows(rows, float(trim)))
+        distinct = self._learn(X, sample_weight, partial(trim_rows, share=float(trim)))
         self.offset_ = (
             self._own_threshold()
             if automatic

@@ -32,7 +32,7 @@ def score_independent(
     """
     layout = row_layout(schema.levels, schema.numbers, schema.statuses)
     seen = layout.split(schema.encode(schema.frame(reference)).rows).levels
-    shares = [_log_shares(seen[:, part], count) for part, count in enumerate(schema.levels)]
+    shares = [level_log_shares(seen[:, part], count) for part, count in enumerate(schema.levels)]
     found = []
     for codes in tables:
         encoded = schema.encode(schema.frame(codes))
@@ -48,6 +48,15 @@ def score_independent(
     return found
 
 
-def _log_shares(levels: Tensor, count: int) -> Tensor:
-    counts = torch.bincount(levels.long(), minlength=count).to(torch.float64) + SMOOTHING
+def level_log_shares(
+    levels: Float64[Tensor, " rows"], count: int, weights: Float64[Tensor, " rows"] | None = None
+) -> Float64[Tensor, " count"]:
+    """Return the logarithm of the share of each level, none of which is zero.
+
+    Args:
+        levels: Codes of the levels of one column.
+        count: How many levels it has.
+        weights: How much each row counts.
+    """
+    counts = torch.bincount(levels.long(), weights, minlength=count).to(torch.float64) + SMOOTHING
     return (counts / counts.sum()).log()

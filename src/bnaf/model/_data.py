@@ -1,23 +1,23 @@
 """What a fit takes from a table or a stream: encoded rows, and how they became so."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from bnaf.errors import SettingsError, TableError
+from bnaf.model._streams import StreamParts
 from bnaf.model._wish import Wish
 from bnaf.model.encoding import Encoding
 from bnaf.model.numbers import NumberEncoding
 from bnaf.model.standardisation import Standardisation
 from bnaf.model.whitening import whiten
 from bnaf.tables.reading import read_table
-from bnaf.tables.splits import RowSets, RowSplit
-from bnaf.tables.streams import NumberedRows, ParquetStream
+from bnaf.tables.splits import RowSplit
+from bnaf.tables.streams import ParquetStream
 from bnaf.tables.table import Table
 from bnaf.training.arrays import sorted_order
 from bnaf.training.batches import Batch, worth_of
@@ -41,6 +41,7 @@ class FitData:
         valid: Those to validate on, if any.
         shifts: What log-densities of training and validation rows gain in the mean to be in the
             units of the table, where they do not all gain the same.
+        sample: Encoded rows that columns of a stream were read off.
     """
 
     encoding: Encoding
@@ -50,14 +51,23 @@ class FitData:
     train: Batch | StreamRows
     valid: Batch | StreamRows | None
     shifts: Mapping[str, float] = field(default_factory=dict)
+    sample: Batch | None = None
 
     @property
-    def contexts(self) -> Tensor | None:
-        """Contexts as the flow sees them, of a stream those of its first batch."""
+    def known(self) -> Batch:
+        """Rows that a flow may look at before it is trained, of a stream some of them."""
         if isinstance(self.train, Batch):
-            return self.train.context
-        first = next(self.train.batches(0), None)
-        return None if first is None else first.context
+            return self.train
+        return self.sample or next(self.train.batches(0))
+
+    @property
+    def told(self) -> list[str]:
+        """How every column was read that is no plain number, and off what; a line for each."""
+        lines = [f"{name}: {words}" for name, words in self.encoding.read_as.items()]
+        if self.sample is None or len(self.sample.rows) == self.facts.rows:
+            return lines
+        found = f"{len(self.sample.rows):,} of {self.facts.rows:,} rows"
+        return [f"columns are read off a random sample, {found}.", *lines]
 
     @property
     def units(self) -> InUnits:
@@ -156,46 +166,30 @@ def _from_table(table: Table, names: tuple[str, ...], wish: Wish) -> FitData:
 def _from_stream(
     stream: ParquetStream, names: tuple[str, ...], wish: Wish, division: Division
 ) -> FitData:
-    complete = np.flatnonzero(stream.survey.complete)
-    counts, weighed_rows = None, wish.weigh(stream.rows)
-    if weighed_rows is not None:
-        counts = torch.zeros(len(stream.survey.complete), dtype=torch.float64)
-        counts[complete] = weighed_rows
     split, held_out = _plan(stream.columns, stream.rows, wish, division, stream)
-    parts = _choose(stream, split.sets(), complete)
-    train, features = parts[0], len(names)
+    weights = wish.weigh(stream.rows)
+    parts = StreamParts.divide(stream, stream.survey.complete, split, weights)
+    features = len(names)
     given_names = stream.columns[features:]
     given = None
     if given_names:
-        given = Standardisation.from_moments(train.moments(given_names, counts))
-    moments = Standardisation.from_moments(train.moments(names, counts))
+        given = Standardisation.from_moments(parts.train.moments(given_names, parts.counts))
+    moments = Standardisation.from_moments(parts.train.moments(names, parts.counts))
     encoding = _encoding(stream.columns, stream.types, features, moments, given)
-
-    def prepare(item: NumberedRows) -> Batch:
-        weighed = None if counts is None else counts[torch.from_numpy(item.numbers)]
-        return as_batch(encoding, item.rows, weighed)
-
-    worth = float(train.rows)
-    if counts is not None:
-        worth = worth_of(counts[torch.from_numpy(complete)][split.sets().train])
-    validation: Batch | StreamRows | None = None
-    if held_out is not None:
-        validation = as_batch(encoding, held_out.rows)
-    elif parts[1] is not None:
-        validation = StreamRows(parts[1], prepare)
-    facts = TableFacts(
-        rows=train.rows,
-        columns=len(stream.columns),
-        given=len(given_names),
-        worth=worth,
-        valid_rows=split.valid if held_out is None else len(held_out),
-        batch=stream.batch_rows,
-        batches=len(train),
+    scales = (encoding.standardisation, encoding.given_standardisation)
+    train, validation = parts.sources(
+        partial(as_batch, encoding),
+        [part.numpy().data for each in scales for part in (each.location, each.scale)],
+    )
+    facts = parts.facts(
+        len(stream.columns),
+        len(given_names),
+        split.valid if held_out is None else len(held_out),
         standardised=True,
         counted=division.counted,
     )
-    source = StreamRows(train, prepare, worth=worth, digest=_digest(encoding, counts))
-    return FitData(encoding, facts, 1, split, source, validation)
+    held = validation if held_out is None else as_batch(encoding, held_out.rows)
+    return FitData(encoding, facts, 1, split, train, held)
 
 
 def as_batch(encoding: Encoding, codes: Tensor, weights: Tensor | None = None) -> Batch:
@@ -235,16 +229,6 @@ def _check_members(members: int, rows: int, columns: int) -> None:
         raise SettingsError(f"members must be at most the {rows} rows, got {members}.")
 
 
-def _digest(encoding: NumberEncoding, weights: Tensor | None) -> str:
-    """Return what stands for the scales and weights of a stream."""
-    digest = hashlib.blake2b(digest_size=16)
-    scales = (encoding.standardisation, encoding.given_standardisation)
-    for part in (*(part for each in scales for part in (each.location, each.scale)), weights):
-        if part is not None:
-            digest.update(part.numpy().data)
-    return digest.hexdigest()
-
-
 def _gather(stream: ParquetStream) -> Table:
     """Return the rows of a short stream as a table."""
     rows = torch.cat(list(stream.view(shuffle=False, drop_last=False)))
@@ -265,20 +249,3 @@ def _plan(
     valid = wish.valid
     held_out = valid if isinstance(valid, Table) else read_table(valid, dequantise=source.grid)
     return split, held_out.select(columns)
-
-
-def _choose(
-    stream: ParquetStream, sets: RowSets, complete: np.ndarray
-) -> tuple[ParquetStream, ParquetStream | None]:
-    """Return streams of the rows to train on and to validate on, with their numbers."""
-
-    def mark(indices: Tensor) -> np.ndarray:
-        chosen = np.zeros(len(stream.survey.complete), dtype=bool)
-        chosen[complete[indices.numpy()]] = True
-        return chosen
-
-    train = stream.view(chosen=mark(sets.train), numbered=True, drop_last=True)
-    if not len(sets.valid):
-        return train, None
-    held = stream.view(chosen=mark(sets.valid), numbered=True, shuffle=False, drop_last=False)
-    return train, held

@@ -15,7 +15,6 @@ from bnaf.flows.mixed import Mixed
 from bnaf.flows.registry import flow_named
 from bnaf.model._data import FitData
 from bnaf.model.encoding import Encoding
-from bnaf.training.batches import Batch
 
 BYTES_PER_WEIGHT = 50  # of a flow while it trains: gradients, moments, averages and matrices
 WORTH_TELLING = 1.0  # gigabytes
@@ -45,7 +44,7 @@ def make_flow(name: str, data: FitData, flow_settings: Mapping[str, Any]) -> Flo
         flow = kind(columns, **{"context_features": given} | sizes)
     if facts.white or given:
         flow.start_smoothly()
-    contexts = data.contexts if given else None
+    contexts = data.known.context if given else None
     if contexts is not None:
         flow.see_contexts(contexts)
     return flow
@@ -60,14 +59,13 @@ def _make_mixed(data: FitData, schema: Schema, flow_settings: Mapping[str, Any])
     sizes |= flow_settings
     _warn_of_cost(lambda: Mixed(**data.encoding.parts, **sizes), len(schema.names))
     flow = Mixed(**data.encoding.parts, **sizes)
-    assert isinstance(data.train, Batch)
-    like = next(flow.parameters())
-    context = None if data.train.context is None else data.train.context.to(like.dtype)
+    known, like = data.known, next(flow.parameters())
+    context = None if known.context is None else known.context.to(like.dtype)
     if context is not None:
         flow.see_contexts(context)
     flow.start_smoothly()
-    counted = slice(None) if data.train.weights is None else data.train.weights > 0
-    rows = data.train.rows[counted].to(like.dtype)
+    counted = slice(None) if known.weights is None else known.weights > 0
+    rows = known.rows[counted].to(like.dtype)
     flow.start_from(rows, None if context is None else context[counted])
     return flow
 

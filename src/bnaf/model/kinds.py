@@ -19,6 +19,8 @@ from bnaf.tables.moments import RunningMoments
 from bnaf.tables.names import find_columns
 from bnaf.tables.table import Table
 
+UNIT = 4.0  # of codes in their moments, so that no difference of two overflows
+
 
 class KindEncoding(Encoding):
     """Columns of every kind, as a schema says.
@@ -260,16 +262,42 @@ def _written(cell: Any) -> Any:
     return cell if cell is None or isinstance(cell, str | bool | int | float) else str(cell)
 
 
+class CodeMoments:
+    """Mean and deviation of the codes that are there, of rows that come in chunks.
+
+    Args:
+        columns: Number of columns.
+    """
+
+    def __init__(self, columns: int) -> None:
+        self._columns = [RunningMoments(1) for _ in range(columns)]
+
+    def update(self, codes: Float64[Tensor, "rows columns"]) -> None:
+        """Take in a chunk of rows, nan where a cell is empty."""
+        for moments, column in zip(self._columns, codes.unbind(1), strict=True):
+            there = column[~column.isnan()].unsqueeze(1) / UNIT
+            moments.update(there, torch.ones_like(there[:, 0]))  # whose shares never overflow
+
+    @property
+    def location(self) -> Float64[Tensor, " columns"]:
+        """The means; 0 where nothing is there."""
+        return UNIT * torch.cat([moments.centre for moments in self._columns])
+
+    @property
+    def scale(self) -> Float64[Tensor, " columns"]:
+        """The deviations; 1 where all codes are alike or nothing is there."""
+        return torch.cat(
+            [
+                torch.where(moments.squares > 0, UNIT * moments.deviation, 1.0)
+                for moments in self._columns
+            ]
+        )
+
+
 def code_moments(
     codes: Float64[Tensor, "rows columns"],
 ) -> tuple[Float64[Tensor, " columns"], Float64[Tensor, " columns"]]:
     """Return mean and deviation of the codes that are there; 0 and 1 where that is nothing."""
-    location, scale = torch.zeros_like(codes[0]), torch.ones_like(codes[0])
-    for number, column in enumerate(codes.unbind(1)):
-        if len(there := column[~column.isnan()]):
-            unit = there.abs().amax() if there.any() else 1.0  # no sum of shares of it overflows
-            moments = RunningMoments(1)
-            moments.update((there / unit).unsqueeze(1))
-            location[number] = moments.centre * unit
-            scale[number] = 1.0 if moments.constant else moments.deviation * unit
-    return location, scale
+    moments = CodeMoments(codes.shape[1])
+    moments.update(codes)
+    return moments.location, moments.scale

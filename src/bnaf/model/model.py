@@ -18,8 +18,8 @@ from bnaf.errors import (
 )
 from bnaf.flows.flow import Flow
 from bnaf.model._exact import ExactFlow, draw_complete
-from bnaf.model._frames import read_data
 from bnaf.model._making import flow_kind, make_flow, warn_of_secrets
+from bnaf.model._reading import read_data
 from bnaf.model._training import record_facts, train_flow
 from bnaf.model._wish import Wish
 from bnaf.model.encoding import Encoding
@@ -123,8 +123,9 @@ class Model:
         columns are of several kinds without a fifth.
 
         Args:
-            table: A :class:`bnaf.tables.table.Table`, anything :func:`bnaf.read_table` reads, or a
-                :class:`bnaf.tables.streams.ParquetStream`.
+            table: A :class:`bnaf.tables.table.Table`, anything :func:`bnaf.read_table` reads, a
+                :class:`bnaf.tables.streams.ParquetStream` of numbers, or a
+                :class:`bnaf.tables.frame_streams.FrameStream` of columns of every kind.
             columns: Columns to model; by default all that are not given.
             given: Columns to condition on.
             valid: Validation rows in the same columns: a table, or a share of the rows between 0
@@ -148,7 +149,8 @@ class Model:
             logs: Folder for logs of every evaluation.
             loggers: Which: "csv", "tensorboard" or both.
             progress: Whether to show progress.
-            announce: Called with a line on each column that is no plain number, or left out.
+            announce: Called with a line on each column that is no plain number, or left out,
+                and on the sample that columns of a stream are read off.
 
         Raises:
             TableError: If the table cannot be modelled.
@@ -166,8 +168,8 @@ class Model:
         wish = Wish(columns, given, valid, test, weights, seed, members, kinds or {}, bounds or {})
         data = read_data(table, flow, wish)
         if announce is not None:
-            for name, words in data.encoding.read_as.items():
-                announce(f"{name}: {words}")
+            for line in data.told:
+                announce(line)
         settings = resolve(settings, data.facts, flow_kind(flow, data))
         warn_of_secrets(data.facts.rows, data.encoding)
         with private_draws(settings.seed):

@@ -1,19 +1,20 @@
 """Rows of a Parquet file by their row groups, in any order of these."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Bool
 from torch import Tensor
 
 from bnaf.tables.moments import RunningMoments
-from bnaf.tables.parquet import group_rows
+from bnaf.tables.parquet import group_rows, number_rows
 
-Piece = tuple[np.ndarray, np.ndarray]
-"""Rows, and their numbers in the file."""
+Piece = tuple[Any, np.ndarray]
+"""Rows, an array of numbers unless they are read otherwise, and their numbers in the file."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,10 +24,12 @@ class RowGroups:
     Args:
         sizes: Rows of each.
         chosen: Which rows of the file count, one truth value for each; all by default.
+        reader: What to make of a batch of Arrow: numbers by default.
     """
 
     sizes: list[int]
     chosen: np.ndarray | None = None
+    reader: Callable[[Any], Any] = number_rows
 
     @classmethod
     def of(cls, file: Any) -> "RowGroups":
@@ -38,6 +41,11 @@ class RowGroups:
     def rows(self) -> int:
         """Number of rows that count."""
         return sum(self.counts)
+
+    @property
+    def marks(self) -> Bool[np.ndarray, " all_rows"]:
+        """Which rows of the file count, one truth value for each."""
+        return np.ones(sum(self.sizes), dtype=bool) if self.chosen is None else self.chosen
 
     @cached_property
     def counts(self) -> list[int]:
@@ -66,7 +74,8 @@ class RowGroups:
             low, high = max(start - before, 0), min(stop - before, self.counts[group])
             if low < high:
                 chosen = None if self.chosen is None else self.chosen[first:last]
-                for rows, places in group_rows(file, group, columns, chosen, low, high):
+                pieces = group_rows(file, group, columns, chosen, low, high, self.reader)
+                for rows, places in pieces:
                     yield rows, first + places
             before += self.counts[group]
 

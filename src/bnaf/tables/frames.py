@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Int64
 
 from bnaf.errors import TableError
-from bnaf.tables.arrow import RawColumn
+from bnaf.tables.arrow import RawColumn, arrow_columns
 from bnaf.tables.cells import arrow_cells, frame_column
 from bnaf.tables.column import Column
 from bnaf.tables.format import MOST_COLUMNS, MOST_EXPANSION, Limits, Reading
@@ -180,6 +180,21 @@ def read_frame(
             f"The table has no rows, only {len(raw)} columns; expected one row at least."
         )
     return frame
+
+
+def arrow_frame(cells: Any, numbers: Int64[np.ndarray, " rows"] | None = None) -> Frame:
+    """Return the columns of an Arrow table, or of a batch of one, as they are.
+
+    Args:
+        cells: The table or batch.
+        numbers: Numbers of its rows in what they were read from; from zero by default.
+    """
+    import pyarrow as pa
+
+    if isinstance(cells, pa.RecordBatch):
+        cells = pa.Table.from_batches([cells])
+    columns = tuple(frame_column(raw) for raw in arrow_columns(cells))
+    return Frame(columns) if numbers is None else Frame(columns, numbers=numbers)
 
 
 def _is_index(raw: RawColumn) -> bool:

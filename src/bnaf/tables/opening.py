@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bnaf.errors import TableError
-from bnaf.tables.parquet import PARQUET, column_names, open_parquet
+from bnaf.tables.arrow import number_name
+from bnaf.tables.frame_streams import FrameStream
+from bnaf.tables.parquet import PARQUET, column_names, count_empty, open_parquet
 from bnaf.tables.streams import ParquetStream
 
 MEMORY_VALUES = 2**25  # more than these of a file are better streamed than read
@@ -38,7 +40,8 @@ def open_stream(
     dequantise: bool | Sequence[str] = False,
     seed: int = 0,
     format: str | None = None,
-) -> ParquetStream:
+    kinds: bool | None = False,
+) -> ParquetStream | FrameStream:
     """Return a stream of rows, for a fit, from the arguments of reading a table.
 
     Args:
@@ -50,6 +53,8 @@ def open_stream(
         dequantise: Whether to add noise to columns with ties; or the names of columns.
         seed: Seed of the order and of the noise.
         format: "parquet", where the name of the file does not tell.
+        kinds: Whether columns are of every kind, not plain numbers; ``None`` for those that hold
+            something else than numbers, or have empty cells that are not left out.
 
     Raises:
         TableError: If the file is no Parquet, or cannot be modelled.
@@ -57,6 +62,16 @@ def open_stream(
     path = Path(path)
     if path.suffix.lower() not in PARQUET.suffixes and format != "parquet":
         raise TableError(f"Expected a Parquet file to stream, got {path.name}; read it at once.")
+    if kinds is None:
+        kinds = not _holds_numbers(path, columns, empty=drop_missing)
+    if kinds:
+        return FrameStream(
+            path,
+            columns=columns,
+            seed=seed,
+            drop_missing=drop_missing,
+            drop_constant=drop_constant,
+        )
     return ParquetStream(
         path,
         columns=columns,
@@ -67,3 +82,13 @@ def open_stream(
         dequantise=dequantise,
         drop_last=False,
     )
+
+
+def _holds_numbers(path: Path, columns: Sequence[str] | None, *, empty: bool) -> bool:
+    """Return whether columns are numbers, none of them empty unless that is no matter."""
+    with open_parquet(path) as file:
+        names = column_names(file, columns)
+        types = [file.schema_arrow.field(name).type for name in names]
+        if not all(number_name(kind) for kind in types):
+            return False
+        return empty or not count_empty(file, names)

@@ -2,12 +2,13 @@
 
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float64
 
 from bnaf.errors import TableError
 from bnaf.tables.arrow import (
@@ -18,6 +19,7 @@ from bnaf.tables.arrow import (
     float_values,
     number_name,
     text_name,
+    to_arrow,
 )
 from bnaf.tables.format import Format, Limits, Reading
 from bnaf.tables.names import check_names, find_columns, text_columns
@@ -85,6 +87,11 @@ def column_types(file: Any, names: Sequence[str]) -> list[str]:
     return [kind for kind in kinds if kind is not None]
 
 
+def number_rows(batch: Any) -> Float64[np.ndarray, "rows columns"]:
+    """Return the rows of a batch of Arrow whose columns are numbers; missing values are nan."""
+    return np.stack([float_values(column) for column in batch.columns], 1)
+
+
 def group_rows(
     file: Any,
     group: int,
@@ -92,7 +99,8 @@ def group_rows(
     chosen: np.ndarray | None = None,
     start: int = 0,
     stop: int | None = None,
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    read: Callable[[Any], Any] = number_rows,
+) -> Iterator[tuple[Any, np.ndarray]]:
     """Read some rows of one row group, in order and in pieces of bounded size.
 
     Args:
@@ -102,6 +110,7 @@ def group_rows(
         chosen: Which of its rows count at all; all by default.
         start: First row wanted, among those that count.
         stop: Row after the last wanted; to the end by default.
+        read: What to make of a batch of Arrow with these columns: numbers by default.
 
     Yields:
         Values, and the numbers of the rows within the group.
@@ -109,16 +118,18 @@ def group_rows(
     if stop is None:
         stop = file.metadata.row_group(group).num_rows
     size = max(1024, min(PIECE_ROWS, PIECE_VALUES // max(len(names), 1)))
-    first = read = 0  # rows that count, and rows
+    first = seen = 0  # rows that count, and rows
     for batch in file.iter_batches(size, row_groups=[group], columns=names, use_threads=False):
-        numbers = np.arange(read, read + len(batch))
+        numbers = np.arange(seen, seen + len(batch))
         if chosen is not None:
-            numbers = numbers[chosen[read : read + len(batch)]]
+            numbers = numbers[chosen[seen : seen + len(batch)]]
         wanted = numbers[max(start - first, 0) : max(stop - first, 0)]
         if len(wanted):
-            columns = [float_values(batch.column(name)) for name in names]
-            yield np.stack(columns, 1)[wanted - read], wanted
-        first, read = first + len(numbers), read + len(batch)
+            cells = batch.select(names)
+            if len(wanted) < len(batch):
+                cells = cells.take(to_arrow(wanted - seen))
+            yield read(cells), wanted
+        first, seen = first + len(numbers), seen + len(batch)
         if first >= stop:
             return
 
@@ -133,16 +144,26 @@ def _read_file(path: Path, reading: Reading) -> list[RawColumn]:
         return arrow_columns(table)
 
 
+def count_empty(file: Any, names: Sequence[str]) -> int:
+    """Return how many cells of columns are empty, as far as the file says so; nan is not."""
+    told = [chunk.statistics for chunk in _chunks(file, names)]
+    return sum(facts.null_count or 0 for facts in told if facts is not None)
+
+
 def _claimed_bytes(file: Any, names: Sequence[str]) -> int:
     """Return how many bytes columns take once they are unpacked, as the file says."""
-    wanted, total = set(names), 0
+    return sum(chunk.total_uncompressed_size for chunk in _chunks(file, names))
+
+
+def _chunks(file: Any, names: Sequence[str]) -> Iterator[Any]:
+    """Yield what a file says of columns, for each row group."""
+    wanted = set(names)
     for group in range(file.num_row_groups):
         facts = file.metadata.row_group(group)
         for index in range(facts.num_columns):
             column = facts.column(index)
             if column.path_in_schema.partition(".")[0] in wanted:
-                total += column.total_uncompressed_size
-    return total
+                yield column
 
 
 def _write(table: Table | ArrowColumns, delimiter: str | None) -> bytes:

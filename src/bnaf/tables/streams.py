@@ -3,7 +3,7 @@
 import copy
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -65,9 +65,13 @@ class ParquetStream:
             neither warned of nor spread by ``dequantise=True``.
         dtype: Element type of the batches.
         warn: Whether to warn of odd columns, once they are known.
+        reader: From a batch of Arrow, with these columns in this order, to an array of a row for
+            each of its rows, where columns are not all numbers: the stream is then one of these
+            arrays, and leaves out no rows and columns by what they hold.
 
     Raises:
-        TableError: If the file cannot be read, has text columns, or less than a batch per process.
+        TableError: If the file cannot be read, has text columns that no reader takes, or less
+            than a batch per process.
 
     Example:
         >>> stream = ParquetStream("rows.parquet", 512, seed=1)  # doctest: +SKIP
@@ -94,6 +98,7 @@ class ParquetStream:
         given: Sequence[str] = (),
         dtype: torch.dtype = torch.float64,
         warn: bool = True,
+        reader: Callable[[Any], np.ndarray] | None = None,
     ) -> None:
         batch_rows, seed = whole("batch_rows", batch_rows), whole("seed", seed, least=0)
         buffer_rows = None if buffer_rows is None else whole("buffer_rows", buffer_rows)
@@ -102,12 +107,20 @@ class ParquetStream:
             raise SettingsError(
                 f"Expected a rank below world_size, got rank {rank} of {world_size}."
             )
+        if reader is not None and (drop_missing or drop_constant or dequantise):
+            raise SettingsError(
+                "drop_missing, drop_constant and dequantise are for columns of numbers, got a "
+                "reader; leave them out, or have the reader see to it."
+            )
         self.path = Path(path)
         check_file(self.path)
         with open_parquet(self.path) as file:
             names = column_names(file, columns)
-            self.types = tuple(column_types(file, names))
+            self.types = tuple(column_types(file, names)) if reader is None else ()
             self._groups = RowGroups.of(file)
+        self.reads_numbers = reader is None
+        if reader is not None:
+            self._groups = replace(self._groups, reader=reader)
         self.columns = tuple(names)
         check_rows_left(self.path, self._groups.rows)
         self.batch_rows, self.seed, self.dtype = batch_rows, seed, dtype
@@ -143,6 +156,11 @@ class ParquetStream:
     def rows(self) -> int:
         """Number of rows of an epoch, all processes together."""
         return self._groups.rows
+
+    @property
+    def chosen(self) -> np.ndarray:
+        """Which rows of the file an epoch has: one truth value for each."""
+        return self._groups.marks
 
     def moments(
         self, columns: Sequence[str] | None = None, weights: Tensor | None = None
@@ -184,6 +202,11 @@ class ParquetStream:
         """
         other = copy.copy(self)
         if columns is not None and tuple(columns) != self.columns:
+            if not self.reads_numbers:
+                raise SettingsError(
+                    f"A stream with a reader keeps its columns, {', '.join(self.columns[:8])}; "
+                    "make another for others."
+                )
             indices = find_columns(columns, self.columns)
             steps = self._steps
             other.types = tuple(self.types[index] for index in indices)
@@ -299,7 +322,7 @@ class ParquetStream:
         """Return the rows of a buffer as they go into batches."""
         rows, numbers = buffer
         generator = np.random.default_rng([self.seed, epoch, self.rank, block])
-        if not np.isfinite(rows).all():
+        if self.reads_numbers and not np.isfinite(rows).all():
             survey_parquet(self.path, columns=self.columns)  # counts them, and raises
         order = generator.permutation(len(rows)) if self.shuffle else np.arange(len(rows))
         rows = rows[order]
