@@ -42,7 +42,7 @@ def test_an_error_reaches_other_processes_whole():
         (Argument("overwrite", True), "--force"),
         (Argument("outside", "redraw"), "--redraw"),
         (Argument("folder"), "--data DIR"),
-        (Argument("format", "csv"), "--format 'csv'"),
+        (Argument("format", "csv"), "--format csv"),
         (Argument("unheard_of", 3), "unheard_of=3"),
     ],
 )

@@ -1,5 +1,6 @@
 """Where a run takes place: Fabric, and what its processes agree on."""
 
+import atexit
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -54,6 +55,17 @@ def make_fabric(
 def is_first_process() -> bool:
     """Tell whether this process was not started as one of several but the first."""
     return int(os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or 0) == 0
+
+
+def leave_at_exit() -> None:
+    """Let this process leave its group before it ends: gloo's threads may abort it else."""
+    atexit.unregister(_leave)
+    atexit.register(_leave)
+
+
+def _leave() -> None:
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def sum_over(fabric: Fabric, tensor: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from bnaf.training._run.checkpoints import (
     read_checkpoint,
     write_checkpoint,
 )
-from bnaf.training._run.devices import is_first_process, make_fabric, sum_over
+from bnaf.training._run.devices import is_first_process, leave_at_exit, make_fabric, sum_over
 from bnaf.training._run.logs import close_loggers, make_loggers, next_version
 from bnaf.training._run.loop import RunPlan, TrainingRun
 from bnaf.training._run.schedule import Budget
@@ -110,6 +110,8 @@ class Job:
         interrupts: Interrupts,
     ) -> Outcome:
         """Run on this process."""
+        if fabric.world_size > 1:
+            leave_at_exit()
         progress = self._display(fabric.global_rank)
         plan = self._plan(fabric.world_size, one_rate=one_rate)
         run = TrainingRun(plan, fabric, progress, interrupts, self._units)
