@@ -64,7 +64,8 @@ class FlowDistribution(RowLaw):
                 f"shape {tuple(base.event_shape)}; make it so with Independent(base, 1)."
             )
         self._transform, self.base = transform, base
-        batch = torch.broadcast_shapes(batch_shape, transform.context_batch, base.batch_shape)
+        shapes = {tuple(batch_shape), tuple(transform.context_batch), tuple(base.batch_shape)}
+        batch = shapes.pop() if len(shapes) == 1 else torch.broadcast_shapes(*shapes)
         super().__init__(transform.features, transform.like, batch, watched=watched)
         self._validate_args = validate_args
 
@@ -102,9 +103,9 @@ class FlowDistribution(RowLaw):
     def _log_prob(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Return the log-density of finite rows."""
         if isinstance(self.base, StandardNormal):  # the usual case, and the shorter way
-            log_prob, inside = self.transform.pull_back(x)
+            log_prob, inside = self._transform.pull_back(x)
         else:
-            z, log_det, inside = self.transform.map(x)
+            z, log_det, inside = self._transform.map(x)
             log_prob = self.base.log_prob(z) + log_det
         return log_prob if inside is None else torch.where(inside, log_prob, -torch.inf)
 

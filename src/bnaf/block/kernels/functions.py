@@ -222,17 +222,19 @@ def invert(networks: Networks, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def _arguments(networks: Networks) -> tuple[Any, ...]:
     """Return the arguments that all kernels of a stack take."""
-    weights, gates, contexts = networks.numbers
-    empty = networks.like.new_empty(0)
-    whole = empty.to(torch.long)
-    gates = empty if gates is None else gates
-    orders = whole if networks.orders is None else networks.orders
+    (weights, gates, contexts), like = networks.numbers, networks.like
+    gates = like.new_empty(0) if gates is None else gates
+    orders = _no_places(like) if networks.orders is None else networks.orders
     parts = [tensor.contiguous() for tensor in (*weights, gates, orders)]
     residuals = [_RESIDUALS[kind] for kind in networks.residuals]
     activation = networks.activation
     kind, leak = _ACTIVATIONS[type(activation).__name__], getattr(activation, "leak", 0.0)
     given: list[Tensor] = []
     if contexts is not None:
-        given = [empty if part is None else part.contiguous() for part in contexts]
-        given.append(whole if networks.lines is None else networks.lines)
+        given = [like.new_empty(0) if part is None else part.contiguous() for part in contexts]
+        given.append(_no_places(like) if networks.lines is None else networks.lines)
     return parts, networks.blocks, residuals, kind, leak, given
+
+
+def _no_places(like: Tensor) -> Tensor:
+    return like.new_empty(0, dtype=torch.long)
