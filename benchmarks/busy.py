@@ -5,11 +5,12 @@ alone, beside one loop, and beside one on each core.
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+from shared import Record, write_report
 
 FIT = """
 import time, torch, bnaf
@@ -46,14 +47,14 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    found = []
+    found: list[Record] = []
     for loops in sorted({0, 1, os.cpu_count() or 1}):
         for policy in ("active", "passive"):
             seconds = measure(policy, loops, options.steps)
             found.append({"loops": loops, "waiting": policy, "seconds": seconds})
             print(f"{loops} loops, {policy} waiting: {seconds:.2f} s", flush=True)
     if options.out is not None:
-        options.out.write_text(json.dumps(found, indent=2) + "\n")
+        write_report(options.out, found)
 
 
 if __name__ == "__main__":

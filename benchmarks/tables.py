@@ -232,6 +232,19 @@ def loop_table() -> str:
     return f"{make_table(headers, rows)}\n\n{describe(report)}"
 
 
+def busy_table() -> str:
+    """Return how long one fit takes beside busy loops, by how its threads wait."""
+    report = read("busy")
+    found = {(r["loops"], r["waiting"]): r["seconds"] for r in report["records"]}
+    alone = found[0, "active"]
+    rows = [
+        [str(loops), *(f"{found[loops, how] / alone:.2f}" for how in ("active", "passive"))]
+        for loops in sorted({loops for loops, _ in found})
+    ]
+    headers = ["busy loops beside it", "threads that spin", "threads that sleep"]
+    return f"{make_table(headers, rows)}\n\n{describe(report)}"
+
+
 def show_quality(records: Sequence[Record], best: float, *, short: bool) -> str:
     """Return the mean test log-likelihood over seeds, how it spreads, weights and steps."""
     tests = [r["test"] for r in records]
@@ -399,6 +412,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "growth": growth_tables,
     "small-tables": small_tables,
     "loop": loop_table,
+    "busy": busy_table,
     "quality": quality_table,
     "quality-short": lambda: quality_table(short=True),
     "toy": lambda: study_table("toy"),
