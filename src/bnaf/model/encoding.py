@@ -100,7 +100,7 @@ class Encoding(ABC):
             count: How many rows, for each context.
             context: What the law was made for.
             outside: What to do with draws that have no pre-image: "raise" or "redraw".
-            partial: What :meth:`Encoding.partial` returned.
+            partial: What :meth:`bnaf.model.encoding.Encoding.partial` returned.
         """
 
     def partial(self, given: Any) -> Float64[Tensor, " _"] | None:
