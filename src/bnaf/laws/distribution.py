@@ -64,8 +64,8 @@ class FlowDistribution(RowLaw):
                 f"shape {tuple(base.event_shape)}; make it so with Independent(base, 1)."
             )
         self._transform, self.base = transform, base
-        shapes = {tuple(batch_shape), tuple(transform.context_batch), tuple(base.batch_shape)}
-        batch = shapes.pop() if len(shapes) == 1 else torch.broadcast_shapes(*shapes)
+        shapes = [s for s in (batch_shape, transform.context_batch, base.batch_shape) if len(s)]
+        batch = torch.broadcast_shapes(*shapes) if shapes else ()
         super().__init__(transform.features, transform.like, batch, watched=watched)
         self._validate_args = validate_args
 
