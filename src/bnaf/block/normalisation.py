@@ -123,17 +123,18 @@ class _Normalisation(torch.autograd.Function):
     def forward(
         ctx: Any, blocks: Sequence[int], packing: Packing, weight: Tensor, log_gain: Tensor
     ) -> Any:
-        matrices, raw = packing.unpack(weight)
+        matrices, raw = packing.spread(weight), weight.index_select(1, packing.on)
         averages, log_scales = torch.empty_like(raw), torch.empty_like(log_gain)
         log_slope: Tensor | None = None
         parts = _layers(blocks, matrices, averages, log_scales)
         for (matrix, average, log_scale), (_, block, gain) in zip(
             parts, _layers(blocks, matrices, raw, log_gain), strict=True
         ):
+            diagonal = diagonal_blocks(matrix, block.shape[1]).zero_()
             square_sum = torch.linalg.vecdot(matrix, matrix).view(gain.shape)
             torch.sub(gain, log_row_norm(block, square_sum), out=log_scale)
             matrix *= _scale(log_scale).flatten(1).unsqueeze(-1)
-            diagonal_blocks(matrix, block.shape[1]).copy_((block + log_scale.unsqueeze(-1)).exp())
+            torch.exp(block + log_scale.unsqueeze(-1), out=diagonal)
             incoming = block if log_slope is None else block + log_slope.unsqueeze(-2)
             log_outgoing = incoming.logsumexp(-1)
             torch.exp(incoming - log_outgoing.unsqueeze(-1), out=average)
@@ -155,7 +156,7 @@ class _Normalisation(torch.autograd.Function):
             again = differentiable_gradient(plain, (weight, log_gain), needed, grads)
             return None, None, *again
         of_matrices, of_averages, of_slope = grads
-        found = torch.empty_like(matrices), torch.empty_like(raw), torch.empty_like(log_gain)
+        found = torch.empty_like(matrices), torch.empty_like(log_gain)
         of_log = of_slope.unsqueeze(-1)
         layers = [
             _layers(ctx.blocks, *tensors)
@@ -163,16 +164,12 @@ class _Normalisation(torch.autograd.Function):
                 (matrices, raw, log_gain),
                 (of_matrices, averages, log_scales),
                 (of_matrices, of_averages, log_gain),
-                found,
+                (found[0], raw, found[1]),
             )
         ]
         for values, kept, arrived, outputs in reversed(list(zip(*layers, strict=True))):
-            of_log = _pull_back_layer(values, kept[1:], arrived[:2], of_log, outputs)
-        packed = torch.empty_like(weight)
-        positions, below, on, _ = ctx.packing
-        packed[:, below] = found[0].index_select(1, positions[below])
-        packed[:, on] = found[1]
-        return None, None, packed, found[2]
+            of_log = _pull_back_layer(values, kept[1:], arrived[:2], of_log, outputs[::2])
+        return None, None, found[0].index_select(1, ctx.packing.positions), found[1]
 
 
 def _scale(log_scale: Tensor) -> Tensor:
@@ -193,7 +190,7 @@ def _pull_back_layer(
         kept: Its averages and log-scales.
         arrived: Gradients of its matrix and averages.
         of_log_slope: Gradient of its log-slopes.
-        outputs: Where the gradients of matrix, diagonal blocks and log-gains are written.
+        outputs: Where the gradients of the raw weights, as a matrix, and of log-gains are written.
     """
     (matrix, raw, gain), (averages, log_scale), (grad, of_averages) = values, kept, arrived
     # averages and log-slopes: softmax and logsumexp of the same numbers
@@ -205,9 +202,10 @@ def _pull_back_layer(
     features = raw.shape[1]
     of_blocks += diagonal_blocks(grad, features) * diagonal_blocks(matrix, features)
     share = (2 * (raw + (log_scale - gain).unsqueeze(-1))).exp()  # of the squared norm
-    torch.sub(of_blocks, of_scale.unsqueeze(-1) * share, out=outputs[1])
+    of_blocks -= of_scale.unsqueeze(-1) * share
     pull = of_scale * (log_scale - 2 * gain).clamp(max=LARGEST_EXPONENT).exp()
     torch.mul(grad, _scale(log_scale).flatten(1).unsqueeze(-1), out=outputs[0])
     outputs[0].addcmul_(matrix, pull.flatten(1).unsqueeze(-1), value=-1)
-    outputs[2].copy_(of_scale)
+    diagonal_blocks(outputs[0], features).copy_(of_blocks)
+    outputs[1].copy_(of_scale)
     return below

@@ -73,6 +73,10 @@ class Packing(NamedTuple):
             on[where] = diagonal.repeat(len(firsts))
         return cls(positions, (~on).nonzero().flatten(), on.nonzero().flatten(), size)
 
+    def spread(self, packed: Float[Tensor, "stack entries"]) -> Float[Tensor, "stack size"]:
+        """Return full matrices, with zeros above the diagonal blocks."""
+        return packed.new_zeros(len(packed), self.size).index_copy_(1, self.positions, packed)
+
     def unpack(
         self, packed: Float[Tensor, "stack entries"]
     ) -> tuple[Float[Tensor, "stack size"], Float[Tensor, "stack on"]]:

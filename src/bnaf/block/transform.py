@@ -41,6 +41,8 @@ class NetworkTransform(RowTransform):
     def _map(self, x: Points, *, ladj: bool) -> Passage:
         rows, batch, networks = self._lay_out(x)
         y, log_det = engine.propagate(networks, rows)
+        if len(batch) == 1:
+            return Passage(y, log_det)
         return Passage(y.reshape(*batch, self.features), log_det.reshape(batch))
 
     def _invert(self, y: Points, *, ladj: bool) -> Passage:

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
+from math import isfinite
 from typing import Any
 
 import torch
@@ -93,17 +94,16 @@ class FlowDistribution(RowLaw):
         value = self._checked(value)
         if self._validate_args:
             self._validate_sample(value)
-        finite = value.isfinite()
-        if value.device.type == "cpu" and not traced() and finite.all():
+        if value.device.type == "cpu" and not traced() and isfinite(value.detach().sum()):
             return self._log_prob(value)  # the usual case, in fewer operations
-        finite = finite.all(-1)
+        finite = value.isfinite().all(-1)
         log_prob = self._log_prob(torch.where(finite.unsqueeze(-1), value, 0.0))
         return torch.where(finite, log_prob, -torch.inf)
 
     def _log_prob(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Return the log-density of finite rows."""
         if isinstance(self.base, StandardNormal):  # the usual case, and the shorter way
-            log_prob, inside = self._transform.pull_back(x)
+            log_prob, inside = self._transform._pull_back(x)  # of rows that were checked
         else:
             z, log_det, inside = self._transform.map(x)
             log_prob = self.base.log_prob(z) + log_det
