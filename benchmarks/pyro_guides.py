@@ -3,7 +3,8 @@
 The number is -ELBO of many fresh draws. The evidence of the banana is one, so that its -ELBO is
 the divergence from guide to posterior; that of the schools is the same for all guides.
 
-Run it from the root of the repository, in the environment of ``make test-integrations``::
+``make bench-integrations`` runs it, in the environment of ``make test-integrations``; a case that
+is in the report already is not run again::
 
     python benchmarks/pyro_guides.py --out results/pyro_guides.json
 """
@@ -21,7 +22,7 @@ from pyro import distributions as dist
 from pyro.distributions.transforms import block_autoregressive, iterated
 from pyro.infer import SVI, Trace_ELBO
 from pyro.infer.autoguide import AutoIAFNormal, AutoNormalizingFlow
-from shared import Record, use_two_threads, write_report
+from shared import Record, read_records, use_two_threads, write_report
 
 from bnaf.integrations.pyro import AutoBNAF
 
@@ -92,7 +93,7 @@ def read_arguments() -> Namespace:
     parser.add_argument("--guides", nargs="+", choices=[*GUIDES], default=[*GUIDES])
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--particles", type=int, default=64)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--out", type=Path, required=True, help="JSON, rewritten after each case")
     return parser.parse_args()
 
@@ -101,11 +102,14 @@ def main() -> None:
     """Train every guide on every model."""
     arguments = read_arguments()
     use_two_threads()
-    records: list[Record] = []
+    records = read_records(arguments.out)
     for model in arguments.models:
         for guide in arguments.guides:
             for seed in arguments.seeds:
                 case: Record = {"model": model, "guide": guide, "seed": seed}
+                case |= {"steps": arguments.steps, "particles": arguments.particles}
+                if any(case.items() <= record.items() for record in records):
+                    continue
                 case |= train(MODELS[model], guide, arguments.steps, arguments.particles, seed)
                 records.append(case)
                 print(case, flush=True)

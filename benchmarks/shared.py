@@ -118,6 +118,12 @@ def write_report(path: Path, records: list[Record], **notes: float) -> None:
     unfinished.replace(path)
 
 
+def read_records(path: Path) -> list[Record]:
+    """Return the records of a report, none where there is no report yet."""
+    records: list[Record] = json.loads(path.read_text())["records"] if path.exists() else []
+    return records
+
+
 def make_parser(libraries: Iterable[str], networks: Iterable[str], limit: float) -> ArgumentParser:
     """Return a parser of the options that both benchmarks share."""
     parser = ArgumentParser()

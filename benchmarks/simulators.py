@@ -5,7 +5,8 @@ parameters behind data that no estimator saw; where one estimator has more of it
 the posterior, by as many nats. ``C2ST`` is how often a classifier tells such pairs of parameters
 and data from pairs whose parameters the estimator drew: 0.5 is a perfect posterior.
 
-Run it from the root of the repository, in the environment of ``make test-integrations``::
+``make bench-integrations`` runs it, in the environment of ``make test-integrations``; a case that
+is in the report already is not run again::
 
     python benchmarks/simulators.py --out results/simulators.json
 """
@@ -18,11 +19,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from shared import Record, use_two_threads, write_report
+from shared import Record, read_records, use_two_threads, write_report
 from torch import Tensor
 from torch.distributions import Distribution, Independent, Normal, Uniform
 
-HIDDEN, DRAWS = 2000, 1000  # pairs that estimators are judged by: by density, by classifier
+HIDDEN = 2000  # pairs that estimators are judged by
 
 
 class Task(NamedTuple):
@@ -117,13 +118,11 @@ def train(task: Task, estimator: str, simulations: int, seed: int, **more: Any) 
     density.eval()
     with torch.no_grad():
         log_q = density.log_prob(hidden.unsqueeze(0), data)[0]
-        drawn = density.sample((1,), data[:DRAWS])[0]
+        drawn = density.sample((1,), data)[0]
     return {
         "log_q": log_q.mean().item(),
         "standard_error": log_q.std().item() / math.sqrt(len(log_q)),
-        "c2st": tell_apart(
-            torch.cat([hidden, data], 1)[:DRAWS], torch.cat([drawn, data[:DRAWS]], 1)
-        ),
+        "c2st": tell_apart(torch.cat([hidden, data], 1), torch.cat([drawn, data], 1)),
         "seconds": seconds,
         "epochs": trainer.summary["epochs_trained"][-1],
     }
@@ -149,7 +148,7 @@ def read_arguments() -> Namespace:
     parser.add_argument("--tasks", nargs="+", choices=[*TASKS], default=[*TASKS])
     parser.add_argument("--estimators", nargs="+", choices=ESTIMATORS, default=ESTIMATORS)
     parser.add_argument("--simulations", type=int, default=4000)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--out", type=Path, required=True, help="JSON, rewritten after each case")
     return parser.parse_args()
 
@@ -158,12 +157,14 @@ def main() -> None:
     """Train every estimator on every task."""
     arguments = read_arguments()
     use_two_threads()
-    records: list[Record] = []
-    for task in arguments.tasks:
-        for estimator in arguments.estimators:
-            for seed in arguments.seeds:
-                case = {"task": task, "estimator": estimator, "seed": seed}
+    records = read_records(arguments.out)
+    for seed in arguments.seeds:
+        for task in arguments.tasks:
+            for estimator in arguments.estimators:
+                case: Record = {"task": task, "estimator": estimator, "seed": seed}
                 case["simulations"] = arguments.simulations
+                if any(case.items() <= record.items() for record in records):
+                    continue
                 case |= train(TASKS[task], estimator, arguments.simulations, seed)
                 records.append(case)
                 print(case, flush=True)

@@ -23,7 +23,10 @@ from bnaf.studies.plans import experiment_names, plan_trials, read_experiment
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
-PAGES = [ROOT / name for name in ("README.md", "docs/benchmarks.md", "docs/reproduction.md")]
+PAGES = [
+    ROOT / name
+    for name in ("README.md", "docs/benchmarks.md", "docs/reproduction.md", "docs/integrations.md")
+]
 TITLES = {
     "mlp": "MLP",
     "bnaf": "bnaf",
@@ -380,6 +383,42 @@ def show_mean(values: Sequence[float]) -> str:
     return f"{mean(values):.3g} ({len(values)})" if values else "–"
 
 
+def integration_table(name: str, case: str, contestant: str, columns: dict[str, str]) -> str:
+    """Return what contestants come to in every case: means over seeds, and the spread of the mean.
+
+    Args:
+        name: Of the report.
+        case: What the cases of its records are called.
+        contestant: What contestants are called.
+        columns: Number formats by what is shown.
+    """
+    report = read(name)
+    groups: dict[tuple[str, str], list[Record]] = {}
+    for record in report["records"]:
+        groups.setdefault((record[case], record[contestant]), []).append(record)
+    rows = [
+        [
+            *keys,
+            *(
+                show_spread([record[column] for record in records], form)
+                for column, form in columns.items()
+            ),
+            str(len(records)),
+        ]
+        for keys, records in groups.items()
+    ]
+    titles = [column.replace("_", " ") for column in columns]
+    return "\n".join(
+        [make_table([case, contestant, *titles, "seeds"], rows), "", describe(report)]
+    )
+
+
+def show_spread(values: Sequence[float], form: str) -> str:
+    """Return a mean over seeds with its standard error, where there are several."""
+    error = f" ± {stdev(values) / math.sqrt(len(values)):{form}}" if len(values) > 1 else ""
+    return f"{mean(values):{form}}{error}"
+
+
 def density_tables() -> str:
     """Return Tables 1 and 2 of the paper beside ours, and the picture where there is one."""
     sheets = [sheet.as_markdown() for sheet in read_results(RESULTS).sheets]
@@ -417,6 +456,12 @@ TABLES: dict[str, Callable[[], str]] = {
     "quality-short": lambda: quality_table(short=True),
     "toy": lambda: study_table("toy"),
     "energy": lambda: study_table("energy"),
+    "pyro": lambda: integration_table(
+        "pyro_guides", "model", "guide", {"loss": ".4f", "seconds": ".0f"}
+    ),
+    "sbi": lambda: integration_table(
+        "simulators", "task", "estimator", {"log_q": ".3f", "c2st": ".3f", "seconds": ".0f"}
+    ),
     "density": density_tables,
     "density-short": density_short,
 }
