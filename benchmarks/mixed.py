@@ -27,7 +27,7 @@ from mixed_densities import DENSITIES
 from mixed_outliers import DETECTORS, OUTLIER_TABLES, judge_detector, load_outliers
 from mixed_samplers import SAMPLERS, judge
 from mixed_tables import TARGETS, load
-from shared import Record, measure_apart, use_two_threads, write_report
+from shared import Record, measure_apart, read_records, use_two_threads, write_report
 
 NAMES = ("question", "table", "library", "seed")
 COLUMNS = {
@@ -125,9 +125,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, required=True, help="JSON; runs it holds stay")
     options = parser.parse_args()
-    records: list[Record] = []
-    if options.out.exists():
-        records = json.loads(options.out.read_text())["records"]
+    records = read_records(options.out)
     kept = {tuple(record[name] for name in NAMES) for record in records}
     for case in plan_cases(options):
         if case in kept:

@@ -66,7 +66,8 @@ class FlowTransform(TransformModule):
         context: Contexts of the flow, for one that takes some.
 
     Example:
-        >>> base = torch.distributions.Normal(torch.zeros(2), 1.0)
+        >>> from pyro.distributions import TransformedDistribution
+        >>> base = Normal(torch.zeros(2), 1.0)
         >>> law = TransformedDistribution(base, [FlowTransform(BNAF(2))])
         >>> law.log_prob(torch.zeros(7, 2)).shape
         torch.Size([7])
