@@ -76,6 +76,8 @@ def draw_normal(
     if generator is None and _is_compiled():
         drawn: Tensor = _draw(shape, None, like.dtype, like.device)
         return drawn
+    if generator is None:  # not given at all: exports of an open shape know no other way
+        return torch.randn(shape, dtype=like.dtype, device=like.device)
     return torch.randn(shape, dtype=like.dtype, device=like.device, generator=generator)
 
 

@@ -13,8 +13,11 @@ GAMMA_DRAWS = (torch._standard_gamma, torch._sample_dirichlet)
 
 
 def traced() -> bool:
-    """Tell whether the values of tensors are out of reach: under torch.compile or torch.func."""
-    return torch.compiler.is_compiling() or transformed()
+    """Tell whether the values of tensors are out of reach.
+
+    They are under torch.compile, torch.func, and where tensors are fake.
+    """
+    return torch.compiler.is_compiling() or transformed() or (dispatched() and _faked())
 
 
 def transformed() -> bool:
@@ -32,6 +35,11 @@ def batched(*grads: Tensor) -> bool:
 def dispatched() -> bool:
     """Tell whether a mode looks at every operator, as those of fake tensors do."""
     return torch._C._len_torch_dispatch_stack() > 0
+
+
+def _faked() -> bool:
+    """Tell whether tensors have shapes alone."""
+    return torch._guards.detect_fake_mode() is not None
 
 
 def changes(tensor: Tensor) -> int | None:

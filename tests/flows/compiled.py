@@ -80,8 +80,26 @@ def check_export(module: nn.Module) -> None:
     torch.testing.assert_close(exported.module()(*arguments), module(*arguments))
 
 
+class Drawer(nn.Module):
+    def __init__(self, flow: Flow) -> None:
+        super().__init__()
+        self.flow = flow
+
+    def forward(self, like: Tensor) -> Tensor:
+        return self.flow().sample((like.shape[0],))
+
+
+def check_open_draws() -> None:
+    """Export draws whose number is left open."""
+    drawer = Drawer(BNAF(3, width=3, transforms=1, direction="sampling"))
+    shapes = ({0: torch.export.Dim("count")},)
+    exported = torch.export.export(drawer, (torch.zeros(16),), dynamic_shapes=shapes)
+    assert exported.module()(torch.zeros(7)).shape == (7, 3)
+
+
 def main(backend: str) -> None:
     torch.manual_seed(0)
+    check_open_draws()
     check_export(Objective(BNAF(3, 2, width=3, transforms=2)))
     check_export(Sampler(BNAF(3, 2, width=3, transforms=1, direction="sampling")))
     check_draws(backend)

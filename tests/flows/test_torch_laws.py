@@ -73,6 +73,8 @@ def test_no_kernel_is_called_on_fake_tensors(case):
         made = closed_form(case.flow(mode.from_tensor(case.context)))
         assert made(mode.from_tensor(rows)).shape == rows.shape
         assert closed_form(case.flow(case.context)).call_and_ladj(rows)[1].shape == (4,)
+        scored = FlowDistribution(made, case.flow(case.context).base)
+        assert scored.log_prob(mode.from_tensor(rows)).shape == (4,)
 
 
 @every_flow

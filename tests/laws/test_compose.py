@@ -5,9 +5,11 @@ import torch
 from torch.distributions import (
     AffineTransform,
     ExpTransform,
+    Independent,
     ReshapeTransform,
     SigmoidTransform,
     StickBreakingTransform,
+    Uniform,
 )
 from torch.distributions.transforms import AbsTransform
 
@@ -46,6 +48,26 @@ def test_rows_outside_the_domain_have_density_zero():
     assert log_prob[1] == -torch.inf
     assert law.onto
     assert (law.sample((20,)) > 0).all()
+
+
+def test_domains_are_those_of_the_outermost_parts():
+    law = law_of(ExpTransform().inv, block())
+    rows = torch.tensor([[1.0, 2.0, 3.0], [1.0, -2.0, 3.0]]).double()
+    for constraint in (law.support, law.transform.domain, law.transform.inv.codomain):
+        assert constraint.event_dim == 1
+        assert constraint.check(rows).tolist() == [True, False]
+    assert law.transform.codomain.check(rows).all()
+    checked = FlowDistribution(law.transform, law.base, validate_args=True)
+    with pytest.raises(ValueError, match="within the support"):
+        checked.log_prob(rows)
+
+
+def test_noise_outside_the_support_of_a_base_has_density_zero():
+    base = Independent(Uniform(-torch.ones(3).double(), 1.0), 1)
+    law = FlowDistribution(block(), base)
+    log_prob = law.log_prob(torch.cat([law.sample((5,)), torch.full((1, 3), 1e3).double()]))
+    assert log_prob[:-1].isfinite().all()
+    assert log_prob[-1] == -torch.inf
 
 
 def test_images_outside_the_codomain_have_no_pre_image():

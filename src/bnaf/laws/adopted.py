@@ -37,6 +37,7 @@ class TorchTransform(RowTransform):
             )
         super().__init__(features, like, batch)
         self.transform = transform
+        self.domain, self.codomain = map(_of_rows, (transform.domain, transform.codomain))
 
     @property
     def onto(self) -> bool:
@@ -61,6 +62,15 @@ class TorchTransform(RowTransform):
             y = torch.where(inside.unsqueeze(-1), y, 0.0)
             log_det = torch.where(inside, log_det, 0.0)
         return Passage(y, log_det.expand(y.shape[:-1]), inside.expand(y.shape[:-1]))
+
+
+def _of_rows(constraint: Any) -> Any:
+    """Return what rows have to keep to whose features each keep to it, if it is of features."""
+    if constraint.event_dim == 1:
+        return constraint
+    if constraint is constraints.real:
+        return constraints.real_vector
+    return constraints.independent(constraint, 1)
 
 
 def _is_everything(constraint: Any) -> bool:

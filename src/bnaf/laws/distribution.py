@@ -48,7 +48,6 @@ class FlowDistribution(RowLaw):
     """
 
     arg_constraints: dict[str, constraints.Constraint] = {}  # noqa: RUF012
-    support = constraints.real_vector
 
     def __init__(
         self,
@@ -81,6 +80,11 @@ class FlowDistribution(RowLaw):
         return self._transform
 
     @property
+    def support(self) -> constraints.Constraint:  # type: ignore[override]
+        """What rows keep to: the domain of the transform."""
+        return self._transform.domain
+
+    @property
     def has_rsample(self) -> bool:  # type: ignore[override]
         """Whether gradients flow through draws: where they do through those of the base."""
         return bool(self.base.has_rsample)
@@ -106,8 +110,16 @@ class FlowDistribution(RowLaw):
             log_prob, inside = self._transform._pull_back(x)  # of rows that were checked
         else:
             z, log_det, inside = self._transform.map(x)
-            log_prob = self.base.log_prob(z) + log_det
+            log_prob = self._base_log_prob(z) + log_det
         return log_prob if inside is None else torch.where(inside, log_prob, -torch.inf)
+
+    def _base_log_prob(self, z: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """Return the log-density of noise, -inf outside the support of the base."""
+        within = None if traced() else self.base.support.check(z)
+        if within is None or within.all():
+            return self.base.log_prob(z)
+        log_prob = self.base.log_prob(torch.where(within.unsqueeze(-1), z, self.base.mean))
+        return torch.where(within, log_prob, -torch.inf)
 
     def base_noise(self, value: Tensor) -> Float[Tensor, "..."]:
         """Return z = transform(x) of each row; infinite where a row has none."""

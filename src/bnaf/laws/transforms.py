@@ -229,6 +229,7 @@ class InverseTransform(RowTransform):
     def __init__(self, forward: RowTransform) -> None:
         super().__init__(forward.features, forward.like, forward.context_batch)
         self.forward = forward
+        self.domain, self.codomain = forward.codomain, forward.domain
         self._cache_size = forward._cache_size
         forward._known = weakref.ref(self)
 
@@ -315,6 +316,7 @@ class ComposeTransform(RowTransform):
         )
         batch = torch.broadcast_shapes(*(part.context_batch for part in self.parts))
         super().__init__(features, like, batch)
+        self.domain, self.codomain = self.parts[0].domain, self.parts[-1].codomain
 
     @property
     def onto(self) -> bool:
