@@ -332,6 +332,15 @@ def test_it_starts_as_independent_parts_of_the_frequencies_seen():
     torch.testing.assert_close(shares[0, 1].exp(), torch.tensor(1.5 / 5, dtype=torch.float64))
 
 
+def test_numbers_start_nearly_independent_and_standard_normal():
+    flow = Mixed([], 3, **SIZES).double().eval()
+    flow.start_smoothly()
+    z = torch.randn(200, 3, generator=torch.Generator().manual_seed(0)).double()
+    rows = torch.stack([z, torch.zeros_like(z), torch.zeros_like(z)], -2).flatten(1)
+    expected = torch.distributions.Normal(0.0, 1.0).log_prob(z).mean()
+    assert (flow().log_shares(rows).mean() - expected).abs() < 0.1
+
+
 def test_training_improves_on_independent_parts():
     generator = torch.Generator().manual_seed(0)
     first = torch.randint(0, 3, (600,), generator=generator).float()

@@ -23,6 +23,7 @@ UNITS_PER_PART = 4  # of the network of the levels, at least
 MOST_CATEGORY_WEIGHTS = 20_000_000  # of each map of the network of the levels, where that can be
 MOST_WIDTH = 10  # of the block networks: those of many intervals cost more
 CONTEXT_BINS = 32
+START_GATE = -2.5  # a tenth of each network, and nine of its input
 CATEGORY_RATE = 0.1  # of the rate of the block networks
 WEIGHT_PRECISION = 2.0  # of the prior of a weight, per input
 
@@ -194,10 +195,17 @@ class Mixed(Flow):
         """Tell which values no row can have: levels that do not exist, among others."""
         return self.layout.impossible(rows)
 
+    @torch.no_grad()
     def start_smoothly(self) -> None:
-        """Start as a smooth density of the numbers."""
+        """Start with numbers that are nearly independent and standard normal.
+
+        Numbers come as normal scores of their own distributions where they can, so that this is
+        the model of independent columns, and training can only gain.
+        """
         if self.numbers is not None:
             self.numbers.start_smoothly()
+            assert self.numbers.gates is not None
+            self.numbers.gates.fill_(START_GATE)
 
     def _start_from(self, rows: Tensor, context: Tensor | None) -> None:
         """Start from the frequencies of levels, as if parts were independent."""
