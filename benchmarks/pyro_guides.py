@@ -1,7 +1,8 @@
 """Variational inference with Pyro: our guide beside its own, on a banana and on eight schools.
 
-The number is -ELBO of many fresh draws. The evidence of the banana is one, so that its -ELBO is
-the divergence from guide to posterior; that of the schools is the same for all guides.
+The rate of every guide falls to a twentieth on the way. The number is -ELBO of many fresh draws.
+The evidence of the banana is one, so that its -ELBO is the divergence from guide to posterior;
+that of the schools is the same for all guides.
 
 ``make bench-integrations`` runs it, in the environment of ``make test-integrations``; a case that
 is in the report already is not run again::
@@ -24,7 +25,8 @@ from pyro.infer import SVI, Trace_ELBO
 from pyro.infer.autoguide import AutoIAFNormal, AutoNormalizingFlow
 from shared import Record, read_records, use_two_threads, write_report
 
-from bnaf.integrations.pyro import AutoBNAF
+from bnaf.integrations.pyro import AutoBNAF, FlowTransform
+from bnaf.integrations.zuko import ZukoFlow
 
 EVALUATIONS, DRAWS = 20, 1000  # of the ELBO at the end
 EFFECTS = torch.tensor([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
@@ -52,12 +54,24 @@ def pyro_bnaf(model: Callable[..., Any]) -> Any:
     return AutoNormalizingFlow(model, transform)
 
 
+def zuko_iaf(model: Callable[..., Any]) -> Any:
+    """Return a guide of zuko's inverse autoregressive flow: its MAF, turned round."""
+    from zuko.flows import MAF
+
+    def make(features: int) -> FlowTransform:
+        maf = MAF(features, transforms=3)
+        return FlowTransform(ZukoFlow(features, transform=maf.transform, direction="sampling"))
+
+    return AutoNormalizingFlow(model, make)
+
+
 MODELS = {"banana": banana, "eight schools": schools}
 GUIDES: dict[str, tuple[Callable[..., Any], float]] = {
     "bnaf": (AutoBNAF, 0.02),
     "bnaf, whole gradients": (partial(AutoBNAF, path_gradients=False), 0.02),
     "Pyro IAF": (partial(AutoIAFNormal, num_transforms=2), 0.01),
     "Pyro B-NAF": (pyro_bnaf, 0.01),
+    "zuko IAF": (zuko_iaf, 0.01),
 }
 """How each guide is made, and the rate that it is trained at."""
 
