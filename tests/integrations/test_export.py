@@ -10,7 +10,7 @@ from commands import run
 
 import bnaf
 from bnaf import BNAF, Model, SettingsError
-from bnaf.integrations.export import export_file
+from bnaf.integrations.export import export_file, export_program
 from bnaf.model.standardisation import Standardisation
 
 APART = """
@@ -101,3 +101,9 @@ def test_onnx_computes_the_same_log_densities(tmp_path):
         (found,) = session.run(None, dict(zip(names, arrays, strict=True)))
         expected = kept.log_prob(*tensors).float()
         torch.testing.assert_close(torch.from_numpy(found), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_samples_of_a_heavy_base_are_not_exported():
+    flow = BNAF(2, width=3, base="student")
+    with pytest.raises(SettingsError, match="take normal noise, and this flow has another base"):
+        export_program(flow, "sample")

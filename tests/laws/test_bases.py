@@ -3,6 +3,7 @@
 import pytest
 import torch
 from scipy import stats
+from torch.distributions import Independent, StudentT
 
 from bnaf import BNAF, Model, SettingsError, TrainingSettings, load, save
 from bnaf.flows.ensemble import Ensemble
@@ -20,6 +21,14 @@ def test_normal_scores_are_those_of_the_distribution_function():
     expected = torch.from_numpy(stats.norm.ppf(small)) * -z.sign()
     torch.testing.assert_close(scores, expected)
     torch.testing.assert_close(law.from_normal_scores(scores), z)
+
+
+def test_densities_and_entropies_are_those_of_torch():
+    degrees = torch.tensor([0.7, 3.0, 50.0], dtype=torch.float64)
+    law, expected = StudentRows(degrees), Independent(StudentT(degrees), 1)
+    z = 10 * torch.randn(6, 3, dtype=torch.float64)
+    torch.testing.assert_close(law.log_prob(z), expected.log_prob(z))
+    torch.testing.assert_close(law.entropy(), expected.entropy())
 
 
 @pytest.mark.parametrize("direction", ["density", "sampling"])

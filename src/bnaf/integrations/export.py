@@ -128,6 +128,11 @@ class _Program(nn.Module):
                 "Models of columns of several kinds have no program: their codes are made by this "
                 "library. Export one that was fitted to numbers alone."
             )
+        if function == "sample" and model.flow.settings.get("base", "normal") != "normal":
+            raise SettingsError(
+                "Programs of samples take normal noise, and this flow has another base; export "
+                "its log_prob."
+            )
         self.flow = copy.deepcopy(model.flow).to("cpu", torch.float64).eval().requires_grad_(False)
         self.function = function
         self.columns = _MatrixStandardisation(model.standardisation)

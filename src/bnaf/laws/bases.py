@@ -60,7 +60,7 @@ class StandardNormal(Distribution):
         return Independent(normal.expand((*batch_shape, *self.event_shape)), 1)
 
 
-class StudentRows(Independent[StudentT]):
+class StudentRows(Distribution):
     r"""Law of rows whose columns follow Student's t, each with degrees of freedom of its own.
 
     .. math:: \log p(z) = \sum_i \log t_{\nu_i}(z_i)
@@ -69,9 +69,38 @@ class StudentRows(Independent[StudentT]):
         degrees: :math:`\nu`, above 0; the fewer, the heavier the tail of that column.
     """
 
+    arg_constraints: dict[str, constraints.Constraint] = {}  # noqa: RUF012
+    support = constraints.real_vector
+    has_rsample = True
+
     def __init__(self, degrees: Float[Tensor, "*batch features"]) -> None:
         self.degrees = degrees
-        super().__init__(StudentT(degrees, validate_args=False), 1, validate_args=False)
+        super().__init__(degrees.shape[:-1], degrees.shape[-1:], validate_args=False)
+
+    @property
+    def mean(self) -> Float[Tensor, "*batch features"]:
+        """Zeros, undefined up to one degree of freedom."""
+        return self._columns.mean
+
+    @property
+    def variance(self) -> Float[Tensor, "*batch features"]:
+        """Of each column; infinite up to two degrees of freedom, undefined up to one."""
+        return self._columns.variance
+
+    def rsample(self, sample_shape: Any = torch.Size()) -> Float[Tensor, "..."]:  # noqa: B008
+        return self._columns.rsample(sample_shape)
+
+    def log_prob(self, value: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        nu = self.degrees
+        scale = ((nu + 1) / 2).lgamma() - (nu / 2).lgamma() - 0.5 * (math.pi * nu).log()
+        return (scale - (nu + 1) / 2 * (value.square() / nu).log1p()).sum(-1)
+
+    def entropy(self) -> Float[Tensor, "*batch"]:
+        return self._columns.entropy().sum(-1)
+
+    @property
+    def _columns(self) -> StudentT:
+        return StudentT(self.degrees, validate_args=False)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> "StudentRows":
         return StudentRows(self.degrees.expand(*batch_shape, *self.event_shape))
