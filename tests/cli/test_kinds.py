@@ -240,6 +240,21 @@ def test_report_judges_a_model_by_rows_it_did_not_see(folder, tmp_path):
     assert "category of 3 levels" in (tmp_path / "m.html").read_text()
 
 
+@pytest.mark.parametrize("words", [["--given", "city=Rome"], ["t.csv.gz"]])
+def test_plot_draws_two_columns_of_any_kind(folder, tmp_path, words):
+    words = [folder / word if word.startswith("t.") else word for word in words]
+    words = ["plot", "density", folder / "m.safetensors", *words, "--columns", "day,city"]
+    succeed(*words, "--out", tmp_path / "f.png")
+    assert (tmp_path / "f.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_density_is_drawn_beside_a_table_or_given_something(folder, tmp_path):
+    words = ["plot", "density", folder / "m.safetensors", folder / "t.csv.gz"]
+    result = run(*words, "--given", "city=Rome", "--out", tmp_path / "f.png")
+    assert result.exit_code == 2
+    assert "density takes a table or --given, not both" in result.stderr
+
+
 def test_a_grid_of_plain_numbers_is_of_no_account_to_other_kinds(folder, model, tmp_path):
     forged = bnaf.load(folder / "m.safetensors")
     forged.record["grid"] = {"price": 0.25}
