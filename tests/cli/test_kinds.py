@@ -130,6 +130,57 @@ def test_what_is_told_of_plain_numbers_is_refused_with_the_reason(tmp_path, word
     assert said in " ".join(result.stderr.split())
 
 
+@pytest.mark.parametrize(
+    ("command", "words", "said"),
+    [
+        ("fit", ["--dequantise"], "They are read as they are, and need no noise: leave out --deq"),
+        ("fit", ["--flow", "maf"], "The flow 'maf' takes numbers alone, and likelihoods of fewer"),
+        ("compare", ["--flows", "mixed,maf,glow"], "The flows 'maf', 'glow' take numbers alone"),
+        ("compare", ["--flows", "bnaf,maf"], "choose 'bnaf' or 'mixed', which take columns of ev"),
+        ("compare", ["--dequantise"], "leave out --dequantise; or name columns of numbers"),
+    ],
+)
+def test_text_where_numbers_alone_are_taken_says_what_takes_it(folder, command, words, said):
+    out = ["--out", folder / "none.safetensors"] if command == "fit" else []
+    result = run(command, folder / "t.csv.gz", *words, *out)
+    assert result.exit_code == 1
+    assert "'city' (text, such as 'Rome')" in result.stderr
+    assert said in result.stderr
+
+
+def test_a_kind_is_advised_as_it_is_told_at_the_command_line(tmp_path):
+    pd.DataFrame({"x": np.arange(40) / 7, "y": np.arange(40) % 2}).to_csv(
+        tmp_path / "t.csv", index=False
+    )
+    result = run("fit", tmp_path / "t.csv", "--dry-run", "--as", "x=whole")
+    assert "expects whole numbers, got others; give --as x=number." in result.stderr
+
+
+@pytest.mark.parametrize("flows", [[], ["--flows", "bnaf"], ["--flows", "bnaf,mixed"]])
+def test_compare_is_told_kinds_and_bounds(folder, flows):
+    words = ["compare", folder / "t.csv.gz", "--columns", "city,weight", "--json", *QUICK, *flows]
+    plain, told = (
+        json.loads(succeed(*words, *more).stdout)["entries"]
+        for more in ([], ["--bounds", "weight=0:400", "--as", "city=text"])
+    )
+    assert {entry["name"] for entry in told} == {"mixed", "independent columns"}
+    assert [entry["mean"] for entry in told] != [entry["mean"] for entry in plain]
+
+
+def test_compare_refuses_what_is_told_of_plain_numbers(folder):
+    words = ["compare", folder / "t.csv.gz", "--columns", "visits,price", "--bounds", "price=0:"]
+    result = run(*words, "--flows", "maf")
+    assert result.exit_code == 2
+    assert "--bounds is for columns of every kind, and the flow 'maf' takes" in result.stderr
+
+
+def test_compare_reads_plain_numbers_from_standard_input_once():
+    rows = np.random.default_rng(0).normal(size=(40, 2))
+    text = pd.DataFrame(rows, columns=["a", "b"]).to_csv(index=False)
+    result = succeed("compare", "-", "--flows", "bnaf", *QUICK, input=text)
+    assert "8 test rows" in result.stdout
+
+
 def test_a_fit_needs_a_place_for_its_model(folder):
     result = run("fit", folder / "t.csv.gz")
     assert result.exit_code == 2

@@ -39,6 +39,24 @@ Columns = Annotated[
         help="Columns to model, as a,b,c; all that are not given.",
     ),
 ]
+Kinds = Annotated[
+    list[str] | None,
+    Option(
+        "--as",
+        metavar="COLUMN=KIND",
+        help="What a column is, where it is read wrongly: category, whole, grid, number, date "
+        "or text, which is left out; once for each.",
+    ),
+]
+Bounds = Annotated[
+    list[str] | None,
+    Option(
+        "--bounds",
+        metavar="COLUMN=LOW:HIGH",
+        help="Least and largest value of a column, either of which may be left open, as "
+        "price=0:; once for each.",
+    ),
+]
 DropMissing = Annotated[
     bool, Option("--drop-missing", help="Leave out rows with a missing or infinite value.")
 ]
@@ -167,14 +185,14 @@ def read_pairs(option: str, words: Sequence[str] | None) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def read_kinds(words: Sequence[str] | None) -> dict[str, str]:
-    """Return kinds of columns by name.
+def read_meanings(kinds: Sequence[str] | None, bounds: Sequence[str] | None) -> dict[str, Any]:
+    """Return what is told of columns, as arguments of :meth:`bnaf.Model.fit`.
 
     Example:
-        >>> read_kinds(["zip=category"])
-        {'zip': 'category'}
+        >>> read_meanings(["zip=category"], ["price=0:"])
+        {'kinds': {'zip': 'category'}, 'bounds': {'price': (0.0, None)}}
     """
-    return read_pairs("--as", words)
+    return {"kinds": read_pairs("--as", kinds), "bounds": read_bounds(bounds)}
 
 
 def read_bounds(words: Sequence[str] | None) -> dict[str, tuple[float | None, float | None]]:
