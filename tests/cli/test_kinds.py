@@ -199,6 +199,19 @@ def test_score_gives_the_share_of_each_cell(folder, model, tmp_path):
     assert re.split(r"\s{2,}", head.strip())[:3] == ["row", "log_density", "least likely cell"]
 
 
+def test_score_of_cells_shows_the_least_likely_rows_with_the_cell_that_makes_them_so(
+    folder, model
+):
+    result = succeed("score", folder / "m.safetensors", folder / "t.csv.gz", "--cells")
+    lines = [re.split(r"\s{2,}", line.strip()) for line in result.stdout.splitlines()[1:]]
+    assert lines[0][:3] == ["row", "log_density", "least likely cell"]
+    shares = model.log_shares(FRAME)
+    order = shares.sum(1).argsort()[:10]
+    assert [int(line[0]) for line in lines[1:]] == (order + 1).tolist()
+    least = [MODELLED[place] for place in shares[order].argmin(1)]
+    assert [line[2].split()[0] for line in lines[1:]] == least
+
+
 def test_score_as_json_has_values_as_they_are_written(folder, model):
     words = ["score", folder / "m.safetensors", folder / "t.csv.gz", "--cells", "--least", "1"]
     (found,) = json.loads(succeed(*words, "--json").stdout)["least"]
@@ -249,6 +262,27 @@ def test_sample_takes_any_column_as_given(folder, tmp_path):
     drawn = pd.read_csv(tmp_path / "s.csv")
     assert (drawn["city"] == "Rome").all()
     assert (drawn["visits"] == 41).all()
+
+
+@pytest.mark.parametrize("column", ["city", "weight"])
+def test_no_value_is_an_empty_cell(folder, tmp_path, column):
+    words = ["sample", folder / "m.safetensors", "-n", "6", "--seed", "0", "--given", f"{column}="]
+    succeed(*words, "--out", tmp_path / "s.csv")
+    assert pd.read_csv(tmp_path / "s.csv")[column].isna().all()
+
+
+@pytest.mark.parametrize("column", ["visits", "member", "day", "unit"])
+def test_no_value_of_a_column_without_empty_cells_is_refused(folder, column):
+    result = run("sample", folder / "m.safetensors", "-n", "2", "--given", f"{column}=")
+    assert result.exit_code == 2
+    assert f"--given {column}= stands for an empty cell, and '{column}' had none" in result.stderr
+
+
+def test_a_given_column_may_be_empty(folder, tmp_path):
+    words = ["fit", folder / "t.csv.gz", "--columns", "visits", "--given", "city", *QUICK]
+    succeed(*words, "--out", tmp_path / "m.safetensors")
+    result = succeed("sample", tmp_path / "m.safetensors", "-n", "2", "--given", "city=")
+    assert len(result.stdout.splitlines()) == 3
 
 
 def test_sample_refuses_a_column_that_it_cannot_be_given(folder):

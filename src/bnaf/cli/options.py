@@ -172,15 +172,20 @@ def noisy(names: Sequence[str] | None) -> bool | list[str]:
     return wanted == [TIES] or (wanted or False)
 
 
-def read_pairs(option: str, words: Sequence[str] | None) -> dict[str, str]:
+def read_pairs(option: str, words: Sequence[str] | None, *, empty: bool = False) -> dict[str, str]:
     """Return what was told of columns as column=value, by column; values hold no equals sign.
+
+    Args:
+        option: What they were told with.
+        words: The pairs.
+        empty: Whether a value may be left out.
 
     Raises:
         BadParameter: If one is no such pair.
     """
     pairs = [word.rpartition("=") for word in words or ()]
     for word, (name, _, value) in zip(words or (), pairs, strict=True):
-        if not name or not value:
+        if not name or not (value or empty):
             raise BadParameter(f"{option} expects column=value, got {word!r}.")
     return {name: value for name, _, value in pairs}
 

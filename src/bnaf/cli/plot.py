@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 from bnaf.cli import options
 from bnaf.cli.places import check_new, check_streams, is_stream
-from bnaf.cli.sample import conditions_of, read_conditions
+from bnaf.cli.sample import read_conditions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -114,7 +114,7 @@ def plot(
             density,
             part,
             columns=options.split_names(columns),
-            given=read_conditions(given or [], conditions_of(density)),
+            given=read_conditions(given or [], density),
             seed=0 if seed is None else seed,
         )
         if is_stream(out):
