@@ -37,6 +37,7 @@ def test_an_error_reaches_other_processes_whole():
     [
         (Argument("drop_missing", True), "--drop-missing"),
         (Argument("dequantise", True), "--dequantise"),
+        (Argument("kinds", {"x": "number", "a b": "date"}), "--as x=number --as 'a b=date'"),
         (Argument("dequantise", ["a", "b"]), "--dequantise=a,b"),
         (Argument("header", False), "--no-header"),
         (Argument("overwrite", True), "--force"),

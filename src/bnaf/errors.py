@@ -71,6 +71,19 @@ class TableError(BnafError, ValueError):
     """Table that cannot be read or modelled."""
 
 
+class KindError(TableError):
+    """Table with columns of every kind where numbers alone are taken.
+
+    Args:
+        found: Which columns hold what.
+        remedy: What to do; whoever asked for numbers may know better.
+    """
+
+    def __init__(self, found: str, *remedy: str | Argument) -> None:
+        super().__init__(found, *remedy)
+        self.found = found
+
+
 class TableWarning(Told, UserWarning):
     """Table that can be modelled, but whose density will not be what one may expect."""
 

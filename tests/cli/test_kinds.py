@@ -130,6 +130,57 @@ def test_what_is_told_of_plain_numbers_is_refused_with_the_reason(tmp_path, word
     assert said in " ".join(result.stderr.split())
 
 
+@pytest.mark.parametrize(
+    ("command", "words", "said"),
+    [
+        ("fit", ["--dequantise"], "They are read as they are, and need no noise: leave out --deq"),
+        ("fit", ["--flow", "maf"], "The flow 'maf' takes numbers alone, and likelihoods of fewer"),
+        ("compare", ["--flows", "mixed,maf,glow"], "The flows 'maf', 'glow' take numbers alone"),
+        ("compare", ["--flows", "bnaf,maf"], "choose 'bnaf' or 'mixed', which take columns of ev"),
+        ("compare", ["--dequantise"], "leave out --dequantise; or name columns of numbers"),
+    ],
+)
+def test_text_where_numbers_alone_are_taken_says_what_takes_it(folder, command, words, said):
+    out = ["--out", folder / "none.safetensors"] if command == "fit" else []
+    result = run(command, folder / "t.csv.gz", *words, *out)
+    assert result.exit_code == 1
+    assert "'city' (text, such as 'Rome')" in result.stderr
+    assert said in result.stderr
+
+
+def test_a_kind_is_advised_as_it_is_told_at_the_command_line(tmp_path):
+    pd.DataFrame({"x": np.arange(40) / 7, "y": np.arange(40) % 2}).to_csv(
+        tmp_path / "t.csv", index=False
+    )
+    result = run("fit", tmp_path / "t.csv", "--dry-run", "--as", "x=whole")
+    assert "expects whole numbers, got others; give --as x=number." in result.stderr
+
+
+@pytest.mark.parametrize("flows", [[], ["--flows", "bnaf"], ["--flows", "bnaf,mixed"]])
+def test_compare_is_told_kinds_and_bounds(folder, flows):
+    words = ["compare", folder / "t.csv.gz", "--columns", "city,weight", "--json", *QUICK, *flows]
+    plain, told = (
+        json.loads(succeed(*words, *more).stdout)["entries"]
+        for more in ([], ["--bounds", "weight=0:400", "--as", "city=text"])
+    )
+    assert {entry["name"] for entry in told} == {"mixed", "independent columns"}
+    assert [entry["mean"] for entry in told] != [entry["mean"] for entry in plain]
+
+
+def test_compare_refuses_what_is_told_of_plain_numbers(folder):
+    words = ["compare", folder / "t.csv.gz", "--columns", "visits,price", "--bounds", "price=0:"]
+    result = run(*words, "--flows", "maf")
+    assert result.exit_code == 2
+    assert "--bounds is for columns of every kind, and the flow 'maf' takes" in result.stderr
+
+
+def test_compare_reads_plain_numbers_from_standard_input_once():
+    rows = np.random.default_rng(0).normal(size=(40, 2))
+    text = pd.DataFrame(rows, columns=["a", "b"]).to_csv(index=False)
+    result = succeed("compare", "-", "--flows", "bnaf", *QUICK, input=text)
+    assert "8 test rows" in result.stdout
+
+
 def test_a_fit_needs_a_place_for_its_model(folder):
     result = run("fit", folder / "t.csv.gz")
     assert result.exit_code == 2
@@ -146,6 +197,19 @@ def test_score_gives_the_share_of_each_cell(folder, model, tmp_path):
     torch.testing.assert_close(written.rows[:, 0], model.log_prob(FRAME))
     head = result.stdout.splitlines()[1]
     assert re.split(r"\s{2,}", head.strip())[:3] == ["row", "log_density", "least likely cell"]
+
+
+def test_score_of_cells_shows_the_least_likely_rows_with_the_cell_that_makes_them_so(
+    folder, model
+):
+    result = succeed("score", folder / "m.safetensors", folder / "t.csv.gz", "--cells")
+    lines = [re.split(r"\s{2,}", line.strip()) for line in result.stdout.splitlines()[1:]]
+    assert lines[0][:3] == ["row", "log_density", "least likely cell"]
+    shares = model.log_shares(FRAME)
+    order = shares.sum(1).argsort()[:10]
+    assert [int(line[0]) for line in lines[1:]] == (order + 1).tolist()
+    least = [MODELLED[place] for place in shares[order].argmin(1)]
+    assert [line[2].split()[0] for line in lines[1:]] == least
 
 
 def test_score_as_json_has_values_as_they_are_written(folder, model):
@@ -200,6 +264,27 @@ def test_sample_takes_any_column_as_given(folder, tmp_path):
     assert (drawn["visits"] == 41).all()
 
 
+@pytest.mark.parametrize("column", ["city", "weight"])
+def test_no_value_is_an_empty_cell(folder, tmp_path, column):
+    words = ["sample", folder / "m.safetensors", "-n", "6", "--seed", "0", "--given", f"{column}="]
+    succeed(*words, "--out", tmp_path / "s.csv")
+    assert pd.read_csv(tmp_path / "s.csv")[column].isna().all()
+
+
+@pytest.mark.parametrize("column", ["visits", "member", "day", "unit"])
+def test_no_value_of_a_column_without_empty_cells_is_refused(folder, column):
+    result = run("sample", folder / "m.safetensors", "-n", "2", "--given", f"{column}=")
+    assert result.exit_code == 2
+    assert f"--given {column}= stands for an empty cell, and '{column}' had none" in result.stderr
+
+
+def test_a_given_column_may_be_empty(folder, tmp_path):
+    words = ["fit", folder / "t.csv.gz", "--columns", "visits", "--given", "city", *QUICK]
+    succeed(*words, "--out", tmp_path / "m.safetensors")
+    result = succeed("sample", tmp_path / "m.safetensors", "-n", "2", "--given", "city=")
+    assert len(result.stdout.splitlines()) == 3
+
+
 def test_sample_refuses_a_column_that_it_cannot_be_given(folder):
     result = run("sample", folder / "m.safetensors", "-n", "2", "--given", "key=a")
     assert result.exit_code == 2
@@ -238,6 +323,21 @@ def test_report_judges_a_model_by_rows_it_did_not_see(folder, tmp_path):
     assert facts["same_table"] is True
     assert isinstance(facts["least"][0]["values"]["day"], str)
     assert "category of 3 levels" in (tmp_path / "m.html").read_text()
+
+
+@pytest.mark.parametrize("words", [["--given", "city=Rome"], ["t.csv.gz"]])
+def test_plot_draws_two_columns_of_any_kind(folder, tmp_path, words):
+    words = [folder / word if word.startswith("t.") else word for word in words]
+    words = ["plot", "density", folder / "m.safetensors", *words, "--columns", "day,city"]
+    succeed(*words, "--out", tmp_path / "f.png")
+    assert (tmp_path / "f.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_density_is_drawn_beside_a_table_or_given_something(folder, tmp_path):
+    words = ["plot", "density", folder / "m.safetensors", folder / "t.csv.gz"]
+    result = run(*words, "--given", "city=Rome", "--out", tmp_path / "f.png")
+    assert result.exit_code == 2
+    assert "density takes a table or --given, not both" in result.stderr
 
 
 def test_a_grid_of_plain_numbers_is_of_no_account_to_other_kinds(folder, model, tmp_path):

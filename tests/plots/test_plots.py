@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from cases import randomise
+from kinds import fit_kinds, kinds_frame
 from near import assert_near
 from PIL import Image
 from scipy.stats import norm
@@ -281,3 +282,52 @@ def test_images_stand_in_lines_with_gaps_between(axes):
     assert mosaic.shape == (2 * 4 + 2, 3 * 5 + 4)
     np.testing.assert_allclose(mosaic[6:10, 7:12], images[1, 1].view(4, 5))
     assert np.ma.is_masked(mosaic[4, 0])
+
+
+def test_columns_of_every_kind_are_drawn_by_the_shares_of_their_cells(axes):
+    model = fit_kinds(kinds_frame())
+    plots.plot_density(axes, model, ["city", "visits"], seed=0)
+    drawn = model.sample_table(plots.density.MOST_ROWS, seed=0).to_pandas()
+    mesh = axes.collections[0]
+    edges = mesh.get_coordinates()[:, 0, 1]
+    inside = drawn[drawn["visits"].between(edges[0], edges[-1])]
+    empty = inside["city"].isna().sum() / len(drawn)
+    assert mesh.get_array()[:, -1].sum() == pytest.approx(empty, abs=1e-3)
+    named = [text.get_text() for text in axes.get_xticklabels()]
+    assert named == [*model.encoding.labels["city"], "empty"]
+    assert labels(axes) == ("city", "visits")
+
+
+def test_columns_of_every_kind_are_drawn_given_others(axes):
+    model = fit_kinds(kinds_frame())
+    plots.plot_density(axes, model, ["city", "visits"], given={"city": "Rome"}, seed=0)
+    shares = axes.collections[0].get_array().sum(0)
+    rome = model.encoding.labels["city"].index("Rome")
+    assert all(shares[rome] > 20 * shares[place] for place in range(3) if place != rome)
+
+
+def test_dates_are_drawn_as_dates(axes):
+    model = fit_kinds(kinds_frame())
+    plots.plot_density(axes, model, ["day", "price"], seed=0)
+    assert all(text.get_text().startswith("20") for text in axes.get_xticklabels())
+
+
+@pytest.mark.parametrize("columns", [["unit", "weight"], ["income", "member"]])
+def test_every_kind_of_column_can_be_drawn(axes, columns):
+    plots.plot_density(axes, fit_kinds(kinds_frame()), columns, seed=0)
+    assert labels(axes) == tuple(columns)
+
+
+def test_data_stand_beside_a_density_on_the_same_scales(fitted):
+    kinds = fit_kinds(kinds_frame())
+    for model, rows in (fitted, (kinds, kinds.read(kinds_frame()))):
+        left, right = plots.density_figure(model, rows=rows).axes[:2]
+        assert left.get_xlim() == right.get_xlim()
+        assert left.get_ylim() == right.get_ylim()
+        assert left.get_xlabel() == right.get_xlabel()
+
+
+def test_a_density_beside_data_is_given_nothing_else():
+    model = fit_kinds(kinds_frame())
+    with pytest.raises(bnaf.SettingsError, match="rows or given columns, got both"):
+        plots.density_figure(model, given={"city": "Rome"}, rows=model.read(kinds_frame()))

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from bnaf import TableError, read_table
+from bnaf.columns.schema import Schema
 from bnaf.tables.cells import arrow_cells
 from bnaf.tables.column import Column
 from bnaf.tables.frames import read_frame
@@ -224,3 +225,23 @@ def _csv(folder, text):
     path = folder / "t.csv"
     path.write_text(text)
     return path
+
+
+@pytest.mark.parametrize("pattern", ["%d.%m.%Y", "%Y/%m/%d", "%Y-%m-%d"])
+def test_days_of_a_file_are_days(pattern):
+    days = pd.date_range("2023-01-05", periods=40).strftime(pattern)
+    frame = read_frame(io.StringIO("day\n" + "\n".join(days)))
+    assert frame["day"].type == "date32[day]"
+    assert str(frame.to_pandas()["day"][0]) == "2023-01-05"
+
+
+def test_times_of_a_file_are_times():
+    times = pd.date_range("2023-01-05", periods=40, freq="12h").strftime("%Y-%m-%d %H:%M:%S")
+    frame = read_frame(io.StringIO("at\n" + "\n".join(times)))
+    assert frame["at"].type == "timestamp[s]"
+
+
+def test_dates_of_a_time_zone_are_told_in_utc():
+    times = pd.date_range("2023-01-05 10:30", periods=40, tz="Asia/Tokyo")
+    told = Schema.fit(read_frame(pd.DataFrame({"at": times}))).describe()["at"]
+    assert told == "dates by the minute, 2023-01-05T01:30:00 to 2023-02-13T01:30:00 UTC"

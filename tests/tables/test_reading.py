@@ -21,6 +21,7 @@ from bnaf.errors import TableWarning
 from bnaf.model.standardisation import RunningMoments, Standardisation
 from bnaf.tables.reading import read_table
 from bnaf.tables.splits import RowSplit, split_table
+from bnaf.tables.streams import ParquetStream
 from bnaf.tables.table import Table, align_tables
 from bnaf.tables.ties import grid_step
 from bnaf.tables.writing import write_table
@@ -175,7 +176,7 @@ def test_types_are_guessed_from_the_whole_file():
         ("a\tb\n1\t2\n", r"a tab: got 'a\\tb'. Give delimiter='\\t'"),
         ("a b\n1 2\n", r"a space: got 'a b'. Give delimiter=' '"),
         ("a,a,b\n1,2,3\n", r"a name of its own, got 'a' 2 times; rename them"),
-        (",b\n1,2\n", r"needs a name, got none for column 1 of 2; .* index=False"),
+        ("a,,b\n1,2,3\n", r"needs a name, got none for column 2 of 3; .* index=False"),
         ("1,2\n3,4\n", r"begins with numbers .* got 1, 2. Add a line of names, or give header=F"),
         (
             "a,b\n1,2\n3\n",
@@ -196,6 +197,24 @@ def test_types_are_guessed_from_the_whole_file():
 def test_messages_of_csv(text, message):
     with pytest.raises(TableError, match=message):
         csv(text)
+
+
+@pytest.mark.parametrize("name", ["", "Unnamed: 0"])
+def test_a_first_column_without_a_name_is_left_out_as_an_index_and_told(name):
+    with pytest.warns(TableWarning, match="taken for an index"):
+        table = read_table(io.StringIO(f"{name},b,c\n0,2.5,3\n1,4.5,1\n"))
+    assert table.columns == ("b", "c")
+
+
+def test_an_index_is_read_where_it_is_asked_for():
+    text = io.StringIO("Unnamed: 0,b\n0,2.5\n1,4.5\n")
+    assert read_table(text, columns=["Unnamed: 0"], warn=False).rows.flatten().tolist() == [0, 1]
+
+
+def test_a_parquet_file_may_have_an_index_without_a_name(tmp_path):
+    pq.write_table(pa.table({"": [1, 2], "b": [2.5, 4.5]}), tmp_path / "t.parquet")
+    assert read_table(tmp_path / "t.parquet", warn=False).columns == ("b",)
+    assert ParquetStream(tmp_path / "t.parquet", 2, warn=False).columns == ("b",)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 import math
 import secrets
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
@@ -15,7 +15,7 @@ from bnaf.cli import options
 from bnaf.cli.messages import say
 from bnaf.cli.places import check_new, is_stream
 from bnaf.cli.screen import show_json, show_lines, show_table
-from bnaf.errors import StorageError
+from bnaf.errors import Argument, KindError, StorageError
 from bnaf.flows.flow import Flow
 from bnaf.flows.registry import flow_named
 from bnaf.model.files import load, save
@@ -140,6 +140,37 @@ def streams_kinds(
         return False
     told = any(meanings.values()) or (flow is not None and not flow_named(flow).takes_numbers)
     return True if told else None
+
+
+@contextmanager
+def numbers_alone(flows: Sequence[str]) -> Iterator[None]:
+    """Say who takes numbers alone, flows or ``--dequantise``, where columns are of other kinds.
+
+    Args:
+        flows: Names of the flows that do.
+
+    Raises:
+        KindError: If a table is read that has other columns.
+    """
+    try:
+        yield
+    except KindError as error:
+        more = ("; or name columns of numbers with ", Argument("columns"), ".")
+        raise KindError(error.found, ". ", *_takers(flows), *more) from None
+
+
+def _takers(flows: Sequence[str]) -> tuple[str | Argument, ...]:
+    if not flows:
+        return (
+            "They are read as they are, and need no noise: leave out ",
+            Argument("dequantise", True),
+        )
+    listed = ", ".join(map(repr, flows))
+    who = f"flows {listed} take" if len(flows) > 1 else f"flow {listed} takes"
+    return (
+        f"The {who} numbers alone, and likelihoods of fewer columns are not comparable: choose "
+        "'bnaf' or 'mixed', which take columns of every kind as they are",
+    )
 
 
 def read_any(

@@ -41,23 +41,8 @@ def fit(
         list[str] | None,
         Option("--given", "-g", metavar="NAMES", help="Columns to condition on, as a,b."),
     ] = None,
-    kinds: Annotated[
-        list[str] | None,
-        Option(
-            "--as",
-            metavar="COLUMN=KIND",
-            help="What a column is, where it is read wrongly: category, whole, grid, number, date "
-            "or text, which is left out; once for each.",
-        ),
-    ] = None,
-    bounds: Annotated[
-        list[str] | None,
-        Option(
-            metavar="COLUMN=LOW:HIGH",
-            help="Least and largest value of a column, either of which may be left open, as "
-            "price=0:; once for each.",
-        ),
-    ] = None,
+    kinds: options.Kinds = None,
+    bounds: options.Bounds = None,
     dry_run: Annotated[
         bool, Option("--dry-run", help="Show how columns are read, and fit nothing.")
     ] = False,
@@ -106,10 +91,7 @@ def fit(
     Columns may be text, whole or rounded numbers, dates or numbers, and cells may be empty. The
     same command with the same --checkpoint goes on with a run that was cut short.
     """
-    meanings: dict[str, Any] = {
-        "kinds": options.read_kinds(kinds),
-        "bounds": options.read_bounds(bounds),
-    }
+    meanings = options.read_meanings(kinds, bounds)
     check_streams(table, valid)
     names, conditions = options.split_names(columns), options.split_names(given) or []
     for name in conditions:
@@ -125,6 +107,7 @@ def fit(
     check_output(out, as_json=as_json)
     from bnaf.cli.files import (
         continues,
+        numbers_alone,
         read_any,
         read_share,
         reads_kinds,
@@ -156,17 +139,18 @@ def fit(
         "seed": settings.seed,
     }
     rows: Table | ParquetStream | Frame | FrameStream
-    if stream or (stream is None and is_large(table, how["columns"])):
-        rows = open_stream(
-            table,
-            drop_constant=drop_constant,
-            kinds=streams_kinds(flow, meanings, dequantise),
-            **options.streaming(how),
-        )
-    elif dequantise or not reads_kinds(flow):
-        rows = read_table(table, **how, drop_constant=drop_constant)
-    else:
-        rows = read_any(table, reading, how["columns"], drop_missing, drop_constant)
+    with numbers_alone([] if flow is None or reads_kinds(flow) else [flow]):
+        if stream or (stream is None and is_large(table, how["columns"])):
+            rows = open_stream(
+                table,
+                drop_constant=drop_constant,
+                kinds=streams_kinds(flow, meanings, dequantise),
+                **options.streaming(how),
+            )
+        elif dequantise or not reads_kinds(flow):
+            rows = read_table(table, **how, drop_constant=drop_constant)
+        else:
+            rows = read_any(table, reading, how["columns"], drop_missing, drop_constant)
     if isinstance(rows, Table | ParquetStream):
         how |= {"dequantise": rows.grid}
     try:

@@ -1,6 +1,7 @@
 """Errors and warnings as single lines that say what to do at the command line."""
 
 import errno
+import shlex
 import sys
 import traceback
 import warnings
@@ -55,6 +56,8 @@ def name_option(argument: Argument) -> str:
     Example:
         >>> name_option(Argument("drop_missing", True)), name_option(Argument("delimiter", ";"))
         ('--drop-missing', "--delimiter ';'")
+        >>> name_option(Argument("kinds", {"x": "number"}))
+        '--as x=number'
     """
     name, value = argument
     if name == "dequantise":
@@ -62,6 +65,9 @@ def name_option(argument: Argument) -> str:
     option = OPTIONS.get(name)
     if option is None:
         return str(argument)
+    if name == "kinds" and isinstance(value, dict):
+        pairs = [shlex.quote(f"{column}={kind}") for column, kind in value.items()]
+        return " ".join(f"{option} {pair}" for pair in pairs)
     if name in FLAGS or value in (True, ...):
         return option
     word = isinstance(value, str) and value.isidentifier()

@@ -39,6 +39,24 @@ Columns = Annotated[
         help="Columns to model, as a,b,c; all that are not given.",
     ),
 ]
+Kinds = Annotated[
+    list[str] | None,
+    Option(
+        "--as",
+        metavar="COLUMN=KIND",
+        help="What a column is, where it is read wrongly: category, whole, grid, number, date "
+        "or text, which is left out; once for each.",
+    ),
+]
+Bounds = Annotated[
+    list[str] | None,
+    Option(
+        "--bounds",
+        metavar="COLUMN=LOW:HIGH",
+        help="Least and largest value of a column, either of which may be left open, as "
+        "price=0:; once for each.",
+    ),
+]
 DropMissing = Annotated[
     bool, Option("--drop-missing", help="Leave out rows with a missing or infinite value.")
 ]
@@ -154,27 +172,32 @@ def noisy(names: Sequence[str] | None) -> bool | list[str]:
     return wanted == [TIES] or (wanted or False)
 
 
-def read_pairs(option: str, words: Sequence[str] | None) -> dict[str, str]:
+def read_pairs(option: str, words: Sequence[str] | None, *, empty: bool = False) -> dict[str, str]:
     """Return what was told of columns as column=value, by column; values hold no equals sign.
+
+    Args:
+        option: What they were told with.
+        words: The pairs.
+        empty: Whether a value may be left out.
 
     Raises:
         BadParameter: If one is no such pair.
     """
     pairs = [word.rpartition("=") for word in words or ()]
     for word, (name, _, value) in zip(words or (), pairs, strict=True):
-        if not name or not value:
+        if not name or not (value or empty):
             raise BadParameter(f"{option} expects column=value, got {word!r}.")
     return {name: value for name, _, value in pairs}
 
 
-def read_kinds(words: Sequence[str] | None) -> dict[str, str]:
-    """Return kinds of columns by name.
+def read_meanings(kinds: Sequence[str] | None, bounds: Sequence[str] | None) -> dict[str, Any]:
+    """Return what is told of columns, as arguments of :meth:`bnaf.Model.fit`.
 
     Example:
-        >>> read_kinds(["zip=category"])
-        {'zip': 'category'}
+        >>> read_meanings(["zip=category"], ["price=0:"])
+        {'kinds': {'zip': 'category'}, 'bounds': {'price': (0.0, None)}}
     """
-    return read_pairs("--as", words)
+    return {"kinds": read_pairs("--as", kinds), "bounds": read_bounds(bounds)}
 
 
 def read_bounds(words: Sequence[str] | None) -> dict[str, tuple[float | None, float | None]]:

@@ -22,6 +22,8 @@ EXAMPLES = """Examples:
 
 bnaf plot density sales.safetensors --columns price,amount --out density.png
 
+bnaf plot density sales.safetensors sales.csv --columns city,price --out density.png
+
 bnaf plot pairs sales.safetensors sales.csv --out pairs.svg
 
 bnaf plot calibration sales.safetensors sales.csv --out calibration.pdf
@@ -41,12 +43,13 @@ class Kind(StrEnum):
 
 
 USED: dict[Kind, tuple[str, ...]] = {  # what each is drawn from, beside the model
-    Kind.density: ("--columns", "--given"),
+    Kind.density: ("a table", "--columns", "--given"),
     Kind.pairs: ("a table", "--columns"),
     Kind.training: (),
     Kind.calibration: ("a table",),
     Kind.scores: ("a table",),
 }
+NEEDS_TABLE = (Kind.pairs, Kind.calibration, Kind.scores)
 
 
 @options.reads_tables
@@ -58,7 +61,10 @@ def plot(
     ],
     table: Annotated[
         Path | None,
-        Argument(metavar="[TABLE]", help="Table, for pairs, calibration and scores."),
+        Argument(
+            metavar="[TABLE]",
+            help="Table, for pairs, calibration and scores, and to be shown beside a density.",
+        ),
     ] = None,
     columns: Annotated[
         list[str] | None,
@@ -108,7 +114,7 @@ def plot(
             density,
             part,
             columns=options.split_names(columns),
-            given=read_conditions(given or [], density.given_columns),
+            given=read_conditions(given or [], density),
             seed=0 if seed is None else seed,
         )
         if is_stream(out):
@@ -122,11 +128,13 @@ def plot(
 
 def _check_used(kind: Kind, found: dict[str, Any]) -> None:
     """Refuse what a figure would not show, and ask for the table that it needs."""
-    if "a table" in USED[kind] and found["a table"] is None:
+    if kind in NEEDS_TABLE and found["a table"] is None:
         raise typer.BadParameter(f"{kind} needs a table; give it after the model.")
     for name, value in found.items():
         if value and name not in USED[kind]:
             raise typer.BadParameter(f"{kind} takes no {name.removeprefix('a ')}; leave it out.")
+    if found["a table"] is not None and found["--given"]:
+        raise typer.BadParameter(f"{kind} takes a table or --given, not both; leave one out.")
 
 
 def _draw(
@@ -136,7 +144,8 @@ def _draw(
     from bnaf.evaluation.calibration import check_calibration
 
     if kind is Kind.density:
-        return plots.density_figure(model, columns, given=given, seed=seed)
+        rows = None if part is None else part.rows
+        return plots.density_figure(model, columns, given=given, rows=rows, seed=seed)
     if kind is Kind.training or part is None:
         return plots.training_figure(model)
     if kind is Kind.pairs:

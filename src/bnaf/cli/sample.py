@@ -34,7 +34,8 @@ def sample(
             "--given",
             "-g",
             metavar="COLUMN=VALUE",
-            help="Value of a given column, or of any one of several kinds; once for each.",
+            help="Value of a given column, or of any one of several kinds; COLUMN= for an empty "
+            "cell. Once for each.",
         ),
     ] = None,
     seed: options.Seed = None,
@@ -57,7 +58,7 @@ def sample(
     density = load_model(model)
     drawn = density.sample_table(
         count,
-        given=read_conditions(given or [], conditions_of(density)),
+        given=read_conditions(given or [], density),
         complete=complete,
         **options.chosen(seed=seed, outside="redraw" if redraw else None),
     )
@@ -69,12 +70,36 @@ def conditions_of(model: "Model") -> Sequence[str]:
     return model.given_columns or (() if model.encoding.noisy else model.columns)
 
 
-def read_conditions(pairs: Sequence[str], columns: Sequence[str]) -> dict[str, str] | None:
-    """Return one row of given columns, as it was written, from column=value pairs."""
-    values = options.read_pairs("--given", pairs)
+def read_conditions(pairs: Sequence[str], model: "Model") -> dict[str, str | None] | None:
+    """Return one row of given columns, as it was written, from column=value pairs.
+
+    No value is an empty cell, of a column that has some.
+
+    Raises:
+        BadParameter: If there is no such column, or it has no empty cells.
+    """
+    values, columns = options.read_pairs("--given", pairs, empty=True), conditions_of(model)
     unknown = [name for name in values if name not in columns]
     if unknown and columns:
         raise typer.BadParameter(
             f"--given names {unknown[0]!r}; the model can be given {', '.join(columns)}."
         )
-    return values or None
+    found: dict[str, str | None] = {}
+    for name, value in values.items():
+        found[name] = value or _empty_cell(model, name)
+    return found or None
+
+
+def _empty_cell(model: "Model", name: str) -> str | None:
+    """Return what an empty cell of a column holds: nothing, or a text without letters."""
+    schemas = (model.encoding.schema, getattr(model.encoding, "given_schema", None))
+    kinds = [schema[name] for schema in schemas if schema is not None and name in schema.names]
+    if kinds and "" in kinds[0].labels:
+        return ""
+    inner = getattr(kinds[0], "inner", kinds[0]) if kinds else None  # dates are numbers, too
+    if not getattr(inner, "empty", 0):
+        raise typer.BadParameter(
+            f"--given {name}= stands for an empty cell, and {name!r} had none in the fit; give it "
+            "a value."
+        )
+    return None

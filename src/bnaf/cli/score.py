@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from bnaf.model.model import Model
     from bnaf.tables.table import Table
 
+SHOWN = 10  # rows, where cells are asked for and nothing else
 EXAMPLES = """Examples:
 
 bnaf score sales.safetensors new.csv
 
 bnaf score sales.safetensors new.csv --least 10 --out scores.csv
 
-bnaf score sales.safetensors new.csv --cells --least 5   (which cell makes a row unlikely)
+bnaf score sales.safetensors new.csv --cells   (which cell makes a row unlikely)
 
 cat new.csv | bnaf score sales.safetensors - --json
 """
@@ -41,7 +42,11 @@ def score(
     ] = None,
     cells: Annotated[
         bool,
-        Option("--cells", help="Give the share of each cell: log p(cell | the cells before it)."),
+        Option(
+            "--cells",
+            help="Give the share of each cell, log p(cell | the cells before it), and show the 10 "
+            "least likely rows unless --least or --out says otherwise.",
+        ),
     ] = False,
     drop_missing: options.DropMissing = False,
     force: options.Force = False,
@@ -63,6 +68,8 @@ def score(
     check_new_table(out, force=force)
     density = load_model(model)
     rows = read_rows(density, table, reading, drop_missing=drop_missing)
+    if cells and least is None and out is None:  # what they are asked for
+        least = SHOWN
     shares = density.log_shares(rows) if cells else None
     scores = score_table(density, rows) if shares is None else Scores(shares.sum(1))
     if out is not None:

@@ -85,7 +85,7 @@ class Date(Kind):
         text = f"{what} by the {self.resolution}"
         if what == "dates":
             first, last = (self._shown(end) for end in self.inner.seen)
-            text += f", {first} to {last}"
+            text += f", {first} to {last}{' UTC' if 'tz=' in self.type else ''}"
         return told_empty(text, self.inner.empty)
 
     def _shown(self, number: float) -> str:

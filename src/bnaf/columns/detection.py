@@ -18,6 +18,7 @@ from bnaf.errors import Argument, SettingsError, TableError
 from bnaf.tables.cells import is_dated
 from bnaf.tables.column import Column
 from bnaf.tables.frames import Frame
+from bnaf.tables.marks import told_marks
 from bnaf.tables.names import list_columns
 
 CHOICES = ("category", "whole", "grid", "number", "date", "text")
@@ -150,7 +151,8 @@ def _useless(column: Column, numbers: np.ndarray | None) -> str:
     distinct = _distinct(column)
     if column.holds == "texts":
         if distinct > FEW_LEVELS and distinct > FREE_TEXT * rows:
-            return f"identifier or free text: {distinct:,} different in {rows:,} rows"
+            told = f"identifier or free text: {distinct:,} different in {rows:,} rows"
+            return told + told_marks(column.name, column.levels)
         return ""
     values = column.present
     if distinct < rows * 0.9 or rows <= FEW_LEVELS or (values != np.round(values)).any():

@@ -16,6 +16,7 @@ from bnaf.columns.stored import entry, refused, text_of
 from bnaf.columns.text import LeftOut
 from bnaf.errors import BnafError, StorageError, TableError
 from bnaf.tables.frames import Frame
+from bnaf.tables.marks import told_marks
 from bnaf.tables.names import check_names, find_columns
 
 MOST_COLUMNS = 2**16
@@ -248,7 +249,10 @@ class Schema:
 
     def describe(self) -> dict[str, str]:
         """Return how each column was read, by name; those left out are among them."""
-        told = {name: kind.describe() for name, kind in zip(self.names, self.kinds, strict=True)}
+        told = {
+            name: kind.describe() + told_marks(name, kind.labels)
+            for name, kind in zip(self.names, self.kinds, strict=True)
+        }
         return told | {column.name: f"left out: {column.reason}" for column in self.left_out}
 
     def unusual(self, frame: Frame) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from bnaf.columns.kind import Bounds
 from bnaf.errors import BnafError, TableError
 from bnaf.evaluation.classical import CLASSICAL
 from bnaf.evaluation.independent import score_independent
@@ -122,6 +123,8 @@ def compare_kinds(
     frame: Frame,
     *,
     test: Frame | float = TEST_SHARE,
+    kinds: Mapping[str, str] | None = None,
+    bounds: Mapping[str, Bounds] | None = None,
     settings: TrainingSettings | None = None,
     announce: Callable[[str], None] | None = None,
     progress: bool = True,
@@ -132,6 +135,8 @@ def compare_kinds(
         frame: Rows to fit.
         test: Rows to judge by: a frame, or a share or number of rows set aside by the seed of the
             settings.
+        kinds: What some columns mean, by name, as in :meth:`bnaf.Model.fit`.
+        bounds: Least and largest value of some columns of numbers, by name.
         settings: How the flow is trained; the default recipe if not given.
         announce: Called with the name of each density before it is fitted.
         progress: Whether to show the progress of the flow.
@@ -148,7 +153,8 @@ def compare_kinds(
         train, held_out = frame.take(sets.train), frame.take(sets.test)
     tell(MIXED)
     started = perf_counter()
-    model = Model.fit(train, flow=MIXED, settings=settings, progress=progress)
+    meanings: dict[str, Any] = {"kinds": kinds, "bounds": bounds}
+    model = Model.fit(train, flow=MIXED, settings=settings, progress=progress, **meanings)
     encoding, schema = model.encoding, model.encoding.schema
     assert schema is not None
     note = f"{model.record['steps']:,} steps, {model.record['reason']}"

@@ -5,6 +5,7 @@ what matters differs in line or place too, so that it survives a grey printer. L
 in nats and in the units of the table.
 """
 
+from bnaf.plots.cells import plot_cells
 from bnaf.plots.density import DensityGrid, evaluate_density, plot_density
 from bnaf.plots.figures import (
     calibration_figure,
@@ -32,6 +33,7 @@ __all__ = [
     "new_figure",
     "pairs_figure",
     "plot_calibration",
+    "plot_cells",
     "plot_density",
     "plot_pairs",
     "plot_points",

@@ -9,11 +9,15 @@ from jaxtyping import Float64
 from matplotlib.axes import Axes
 
 from bnaf._text import plain_name
+from bnaf.columns.kind import Kind
 from bnaf.errors import Argument, SettingsError
 from bnaf.model.model import Model
+from bnaf.plots.cells import plot_cells
 from bnaf.plots.style import INK, set_labels
+from bnaf.tables.table import Table
 
 DRAWS, PIXELS = 100_000, 160
+MOST_ROWS = 20_000  # that are drawn of a model of columns of every kind
 SMOOTHING = 0.7  # times the bandwidth of Scott's rule, which suits one Gaussian
 DEPTH, MARGINAL_DEPTH = 6.0, 5.0  # nats below the highest density; samples say less of tails
 MASSES = (0.95, 0.8, 0.5)
@@ -81,8 +85,8 @@ def evaluate_density(
     names = _two_columns(model, columns)
     if not model.encoding.noisy:
         raise SettingsError(
-            "A density of two columns expects plain numbers, got columns of several kinds; draw "
-            "pairs, which show them all."
+            "A density on a grid expects plain numbers, got columns of several kinds; "
+            "plot_density draws how often their values go together."
         )
     places = [model.columns.index(name) for name in names]
     exact = model.features == 2
@@ -110,6 +114,9 @@ def plot_density(
 ) -> Axes:
     """Draw the density of two columns: a heat map in nats, and contours of mass.
 
+    Columns of every kind have the shares of samples instead, as
+    :func:`bnaf.plots.cells.plot_cells` draws them, and limits of their own.
+
     The map ends six nats below the highest density, or five of a marginal one. Inside each contour
     lies the share of the mass that is written on it. What "density of two columns" is for a model
     of more than two, :func:`evaluate_density` tells.
@@ -118,11 +125,21 @@ def plot_density(
         axes: Where to draw.
         model: The density.
         columns: Two of its columns; the first two by default.
-        given: One row of given columns, where the model has some.
+        given: One row of given columns, where the model has some; of columns of every kind, any.
         limits: Least and greatest value of either column; where the mass is, by default.
         draws: Samples that limits and marginal densities are taken from.
         seed: Seed of these.
+
+    Raises:
+        SettingsError: If these are not two different columns of the model.
+        ShapeError: If given columns are missing, or not wanted.
     """
+    if model.encoding.schema is not None:
+        kinds = two_kinds(model, columns)
+        rows = model.sample(min(draws, MOST_ROWS), given, seed=seed)
+        samples = Table(rows.reshape(-1, model.features), model.columns)
+        plot_cells([axes], {"samples": samples}, kinds)
+        return axes
     grid = evaluate_density(model, columns, given=given, limits=limits, draws=draws, seed=seed)
     with np.errstate(divide="ignore"):
         log_density = np.log(grid.density)
@@ -149,6 +166,16 @@ def plot_density(
     bar = axes.get_figure().colorbar(image, ax=axes, label=f"{what} (nats)")  # type: ignore[union-attr]
     bar.ax.spines["outline"].set_edgecolor(INK)
     return axes
+
+
+def two_kinds(model: Model, columns: Sequence[str] | None) -> dict[str, Kind]:
+    """Return what two columns of every kind mean, by name.
+
+    Raises:
+        SettingsError: If these are not two different columns of the model.
+    """
+    assert model.encoding.schema is not None
+    return {name: model.encoding.schema[name] for name in _two_columns(model, columns)}
 
 
 def _two_columns(model: Model, columns: Sequence[str] | None) -> tuple[str, str]:

@@ -8,11 +8,13 @@ import torch
 from matplotlib.figure import Figure, SubFigure
 from torch import Tensor
 
+from bnaf.errors import SettingsError
 from bnaf.evaluation.calibration import Calibration, CalibrationCheck
 from bnaf.model.model import Model
-from bnaf.plots.density import plot_density
+from bnaf.plots.cells import plot_cells
+from bnaf.plots.density import plot_density, two_kinds
 from bnaf.plots.judgement import plot_calibration, plot_scores, plot_shares
-from bnaf.plots.rows import plot_pairs
+from bnaf.plots.rows import plot_pairs, plot_points
 from bnaf.plots.style import new_figure
 from bnaf.plots.training import plot_training
 from bnaf.tables.table import Table
@@ -35,18 +37,38 @@ def density_figure(
     columns: Sequence[str] | None = None,
     *,
     given: Any = None,
+    rows: Table | None = None,
     seed: int = 0,
 ) -> Figure:
-    """Return a figure of the density of two columns.
+    """Return a figure of the density of two columns, beside rows where there are some.
 
     Args:
         model: The density.
         columns: Two of its columns; the first two by default.
-        given: One row of given columns, where the model has some.
+        given: One row of given columns, where the model has some; of columns of every kind, any.
+        rows: Rows with its columns, to be shown in a panel of their own.
         seed: Seed of samples.
+
+    Raises:
+        SettingsError: If there are both rows, whose given columns are their own, and others.
     """
-    figure = new_figure(5.2, 4.0)
-    plot_density(figure.subplots(), model, columns, given=given, seed=seed)
+    if rows is None:
+        figure = new_figure(5.2, 4.0)
+        plot_density(figure.subplots(), model, columns, given=given, seed=seed)
+        return figure
+    if given is not None:
+        raise SettingsError("Expected rows or given columns, got both; give one of them.")
+    figure = new_figure(9.0, 4.0)
+    left, right = figure.subplots(1, 2)
+    if model.encoding.schema is not None:
+        samples = Table(_draw(model, rows, seed)[0], model.columns)
+        tables = {"samples": samples, "data": rows}
+        plot_cells([left, right], tables, two_kinds(model, columns))
+        return figure
+    plot_density(left, model, columns, seed=seed)
+    names = list(columns or model.columns[:2])
+    plot_points(right, rows.select(names).rows)
+    right.set(xlim=left.get_xlim(), ylim=left.get_ylim(), xlabel=left.get_xlabel())
     return figure
 
 

@@ -80,7 +80,7 @@ def plot_pairs(
     both = [_values(table.select(names)) for table in (data, samples)]
     count = min(MOST_POINTS, len(data), len(samples))
     shown = [_some(values, count, seed) for values in both]
-    limits = [_limits(both[0][:, index]) for index in range(len(names))]
+    limits = [value_limits(both[0][:, index]) for index in range(len(names))]
     for row in range(len(names)):
         for column in range(len(names)):
             panel = axes[row, column]
@@ -159,7 +159,7 @@ def _some(values: np.ndarray, count: int, seed: int) -> np.ndarray:
     return values[np.random.default_rng(seed).choice(len(values), count, replace=False)]
 
 
-def _limits(values: np.ndarray) -> tuple[float, float]:
+def value_limits(values: np.ndarray) -> tuple[float, float]:
     """Return where the data lie, the outermost thousandths of many rows apart."""
     values = np.clip(values[~np.isnan(values)], -LARGEST, LARGEST)
     if not len(values):

@@ -8,6 +8,7 @@ import numpy as np
 from bnaf.errors import TableError
 from bnaf.tables.arrow import RawColumn, arrow_column, number_name, to_arrow
 from bnaf.tables.column import DATES, Column
+from bnaf.tables.marks import read_days
 from bnaf.tables.names import list_columns
 from bnaf.tables.table import TYPES, typed_values
 
@@ -100,14 +101,27 @@ def is_dated(column: Column) -> bool:
 def as_dates(column: Column) -> Column:
     """Return the same cells as dates or times: text is parsed.
 
+    Days may also be written 31.12.2024 or 12/31/2024, where some day is above 12.
+
     Raises:
-        TableError: If a cell is none.
+        TableError: If a cell is none, or day and month cannot be told apart.
     """
     import pyarrow as pa
     from pyarrow import compute
 
     if column.holds == "dates":
         return column
+    orders = read_days(column.levels)
+    if len(orders) > 1:
+        raise TableError(
+            f"{list_columns([column.name])} holds dates such as {column.levels[0]!r}, of which "
+            f"day and month cannot be told apart ({' or '.join(orders)}); write them as "
+            "2024-12-31."
+        )
+    if orders:
+        (found,) = orders.values()
+        ticks = np.array([*found, 0])[np.where(column.empty, -1, column.values)]
+        return Column(column.name, "date32[day]", ticks, column.empty)
     try:
         if column.holds != "texts":
             raise pa.ArrowInvalid(column.type)

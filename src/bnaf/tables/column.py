@@ -8,6 +8,7 @@ from jaxtyping import Bool, Shaped
 
 from bnaf.errors import TableError
 from bnaf.tables.arrow import LARGEST_WHOLE
+from bnaf.tables.marks import currencies, read_number
 from bnaf.tables.names import list_columns
 from bnaf.tables.table import TYPES
 
@@ -81,10 +82,10 @@ class Column:
         return replace(self, values=self.values[indices], empty=self.empty[indices])
 
     def as_numbers(self) -> "Column":
-        """Return the same cells as numbers: texts are parsed.
+        """Return the same cells as numbers: texts are parsed, 1,234, $3.50 and 16% among them.
 
         Raises:
-            TableError: If a cell is no number.
+            TableError: If a cell is no number, or some are amounts of other currencies.
         """
         if self.holds == "numbers":
             return self
@@ -95,14 +96,19 @@ class Column:
             )
         parsed = np.full(len(self.levels) + 1, np.nan)  # the last stands for empty cells
         for index, level in enumerate(self.levels):
-            try:
-                parsed[index] = float(BOOLEANS.get(level.lower(), level))
-            except ValueError:
-                if bool((self.present == index).any()):
-                    raise TableError(
-                        f"{list_columns([self.name])} holds text such as {level[:20]!r}, expected "
-                        "numbers; give numbers, or an empty cell."
-                    ) from None
+            number = read_number(BOOLEANS.get(level.lower(), level))
+            if number is None and bool((self.present == index).any()):
+                raise TableError(
+                    f"{list_columns([self.name])} holds text such as {level[:20]!r}, expected "
+                    "numbers; give numbers, or an empty cell."
+                )
+            parsed[index] = np.nan if number is None else number
+        signs = currencies(self.levels)
+        if len(signs) > 1:
+            raise TableError(
+                f"{list_columns([self.name])} holds amounts of several currencies "
+                f"({', '.join(sorted(signs))}), expected one; give them in one."
+            )
         values = parsed[np.where(self.empty, -1, self.values)]
         return Column(self.name, "float64", values, np.isnan(values))
 

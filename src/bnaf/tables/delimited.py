@@ -41,7 +41,7 @@ def read_csv(text: bytes, name: str, reading: Reading) -> Any:
     first = _first_line(text)
     reading.limits.check_columns(first.count(delimiter.encode()) + 1, name)
     text = text.rstrip(b"\r\n") + b"\n"  # blank lines at the end are no rows
-    table = _parse(text, name, delimiter, reading)
+    table = _as_days(_parse(text, name, delimiter, reading))
     try:
         names = [column.strip() for column in table.column_names]
     except UnicodeDecodeError:
@@ -115,6 +115,20 @@ def _conversion(reading: Reading) -> Any:
         strings_can_be_null=True,
         timestamp_parsers=[arrow.ISO8601, *DATE_FORMATS],
     )
+
+
+def _as_days(table: Any) -> Any:
+    """Return a table whose times are days where all are at midnight, as 31.12.2024 is read."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    for place, field in enumerate(table.schema):
+        if pa.types.is_timestamp(field.type) and field.type.tz is None:
+            times = table.column(place)
+            days = times.cast(pa.date32())
+            if compute.all(compute.equal(days.cast(field.type), times)).as_py():
+                table = table.set_column(place, field.name, days)
+    return table
 
 
 def _check_delimiter(lines: list[str], delimiter: str, name: str) -> None:

@@ -10,12 +10,12 @@ import torch
 from jaxtyping import Bool, Int64
 
 from bnaf.errors import TableError
-from bnaf.tables.arrow import RawColumn, arrow_columns
+from bnaf.tables.arrow import arrow_columns
 from bnaf.tables.cells import arrow_cells, frame_column
 from bnaf.tables.column import Column
 from bnaf.tables.format import MOST_COLUMNS, MOST_EXPANSION, Limits, Reading
 from bnaf.tables.names import find_columns
-from bnaf.tables.sources import give_names, read_columns
+from bnaf.tables.sources import give_names, part_index, read_columns
 from bnaf.tables.table import Table
 from bnaf.tables.ties import finite_rows
 
@@ -166,9 +166,7 @@ def read_frame(
     markers = (*EMPTY, *missing)
     reading = Reading(format, delimiter, decimal, header, key, None, limits, markers)
     raw = read_columns(_from_mapping(source), reading)
-    index = None
-    if names is None and len(raw) > 1 and _is_index(raw[0]):
-        index, raw = raw[0].name, raw[1:]
+    index, raw = (None, raw) if names is not None else part_index(raw, columns)
     raw = give_names(raw, names)
     if columns is not None:
         raw = [raw[place] for place in find_columns(columns, [column.name for column in raw])]
@@ -195,16 +193,6 @@ def arrow_frame(cells: Any, numbers: Int64[np.ndarray, " rows"] | None = None) -
         cells = pa.Table.from_batches([cells])
     columns = tuple(frame_column(raw) for raw in arrow_columns(cells))
     return Frame(columns) if numbers is None else Frame(columns, numbers=numbers)
-
-
-def _is_index(raw: RawColumn) -> bool:
-    """Return whether a first column numbers the rows: it has no name, or the one pandas gives."""
-    if raw.name == "":
-        return True
-    if raw.name != "Unnamed: 0" or raw.values is None or not len(raw.values):
-        return False
-    start = raw.values[0]
-    return start in (0, 1) and bool((raw.values == start + np.arange(len(raw.values))).all())
 
 
 def _from_table(table: Table) -> Frame:

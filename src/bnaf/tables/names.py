@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from bnaf.errors import Argument, TableError
+from bnaf.errors import Argument, KindError, TableError
 
 MOST_LISTED = 40
 
@@ -59,11 +59,12 @@ def find_columns(wanted: Sequence[str], names: Sequence[str]) -> list[int]:
     return [place[name] for name in wanted]
 
 
-def text_columns(names: Sequence[str], remarks: Sequence[str]) -> TableError:
+def text_columns(names: Sequence[str], remarks: Sequence[str]) -> KindError:
     """Return the error of columns that are no numbers."""
-    return TableError(
+    return KindError(
         f"{list_columns(names, remarks)} hold{'s' if len(names) == 1 else ''} text or dates, "
-        "expected numbers; encode them as numbers, or name the columns to read with ",
+        "expected numbers",
+        "; encode them as numbers, or name the columns to read with ",
         Argument("columns"),
         ".",
     )

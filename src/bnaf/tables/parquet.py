@@ -53,7 +53,9 @@ def open_parquet(path: Path) -> Iterator[Any]:
 def column_names(
     file: Any, columns: Sequence[str] | None = None, limits: Limits | None = None
 ) -> list[str]:
-    """Return the names of the wanted columns, or of all but the index of a pandas frame.
+    """Return the names of the wanted columns, or of all but an index of the rows.
+
+    That is the index of a pandas frame, or a first column without a name.
 
     Args:
         file: An open Parquet file.
@@ -64,6 +66,7 @@ def column_names(
         TableError: If one is missing, without a name or there twice, or they are too many.
     """
     names = [name for name in file.schema_arrow.names if not INDEX.fullmatch(name)]
+    names = names[1:] if len(names) > 1 and not names[0] else names
     check_names(names)
     if columns is not None:
         names = [names[index] for index in find_columns(columns, names)]

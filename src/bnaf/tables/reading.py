@@ -10,7 +10,7 @@ from bnaf.errors import TableError
 from bnaf.tables.arrow import RawColumn, text_example
 from bnaf.tables.format import MOST_COLUMNS, MOST_EXPANSION, Limits, Reading
 from bnaf.tables.names import find_columns, text_columns
-from bnaf.tables.sources import give_names, read_columns
+from bnaf.tables.sources import give_names, part_index, read_columns
 from bnaf.tables.table import Table
 from bnaf.tables.ties import (
     add_grid_noise,
@@ -20,6 +20,7 @@ from bnaf.tables.ties import (
     nothing_varies,
     tied_columns,
     warn_of_columns,
+    warn_of_index,
     warn_of_rounding,
 )
 
@@ -46,7 +47,8 @@ def read_table(
     """Read a table of numbers.
 
     Booleans and integers become floats; text and dates are refused by name. What makes a density
-    meaningless is warned of: constant columns, values that repeat, fewer rows than columns.
+    meaningless is warned of: constant columns, values that repeat, fewer rows than columns. So is
+    a first column without a name, which R and pandas number rows by: it is left out.
 
     Args:
         source: Path of a CSV, Parquet, npy or npz file; "-" for CSV on standard input; an open
@@ -83,7 +85,9 @@ def read_table(
     limits = Limits(most_columns, most_expansion)
     wanted = None if names else columns
     reading = Reading(format, delimiter, decimal, header, key, wanted, limits)
-    raw = _numbers(give_names(read_columns(source, reading), names), columns)
+    found = read_columns(source, reading)
+    index, found = (None, found) if names is not None else part_index(found, columns)
+    raw = _numbers(give_names(found, names), columns)
     labels, types = [column.name for column in raw], [column.kind for column in raw]
     rows = _stack(raw)
     complete = finite_rows(rows, labels, drop_missing=drop_missing)
@@ -99,6 +103,8 @@ def read_table(
     ties = {index: found for index, found in ties.items() if labels[index] not in given}
     steps = noise_steps(labels, dequantise, ties, rows, types)
     if warn:
+        if index is not None and columns is None:
+            warn_of_index()
         warn_of_rounding([column.name for column in raw if column.rounded])
         left = {index: found for index, found in ties.items() if index not in steps}
         warn_of_columns(labels, len(rows), constant, left)

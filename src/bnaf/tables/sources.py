@@ -46,6 +46,32 @@ def read_columns(source: object, reading: Reading) -> list[RawColumn]:
     )
 
 
+def part_index(
+    raw: list[RawColumn], columns: Sequence[str] | None = None
+) -> tuple[str | None, list[RawColumn]]:
+    """Return the name of a first column that is an index of the rows, and the other columns.
+
+    R and pandas write the names or numbers of rows first, without a name; pandas reads such a
+    column back as "Unnamed: 0".
+
+    Args:
+        raw: All columns.
+        columns: Those that are wanted; an index among them is none.
+    """
+    if len(raw) < 2 or not _is_index(raw[0]) or raw[0].name in (columns or ()):
+        return None, raw
+    return raw[0].name, raw[1:]
+
+
+def _is_index(raw: RawColumn) -> bool:
+    if raw.name == "":
+        return True
+    if raw.name != "Unnamed: 0" or raw.values is None or not len(raw.values):
+        return False
+    start = raw.values[0]
+    return start in (0, 1) and bool((raw.values == start + np.arange(len(raw.values))).all())
+
+
 def give_names(raw: list[RawColumn], names: Sequence[str] | None) -> list[RawColumn]:
     """Give the columns other names, where there are some, and check that each has its own.
 

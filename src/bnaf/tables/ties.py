@@ -292,5 +292,13 @@ def warn_of_rounding(names: Sequence[str]) -> None:
         )
 
 
+def warn_of_index() -> None:
+    """Warn of a first column that is left out as an index."""
+    _warn(
+        "The first column has no name and is left out: it is taken for an index, which R and "
+        "pandas write. If it is to be modelled, give it a name."
+    )
+
+
 def _warn(*parts: str | Argument) -> None:
     warnings.warn(TableWarning(*parts), stacklevel=4)
