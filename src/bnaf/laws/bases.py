@@ -96,7 +96,8 @@ class StudentRows(Distribution):
         return (scale - (nu + 1) / 2 * (value.square() / nu).log1p()).sum(-1)
 
     def entropy(self) -> Float[Tensor, "*batch"]:
-        return self._columns.entropy().sum(-1)
+        entropies: Tensor = self._columns.entropy()
+        return entropies.sum(-1)
 
     @property
     def _columns(self) -> StudentT:

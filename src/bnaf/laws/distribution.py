@@ -80,7 +80,7 @@ class FlowDistribution(RowLaw):
         return self._transform
 
     @property
-    def support(self) -> constraints.Constraint:  # type: ignore[override]
+    def support(self) -> constraints.Constraint:
         """What rows keep to: the domain of the transform."""
         return self._transform.domain
 
@@ -115,8 +115,11 @@ class FlowDistribution(RowLaw):
 
     def _base_log_prob(self, z: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Return the log-density of noise, -inf outside the support of the base."""
-        within = None if traced() else self.base.support.check(z)
-        if within is None or within.all():
+        support = self.base.support
+        if support is None or traced():
+            return self.base.log_prob(z)
+        within: Tensor = support.check(z)
+        if within.all():
             return self.base.log_prob(z)
         log_prob = self.base.log_prob(torch.where(within.unsqueeze(-1), z, self.base.mean))
         return torch.where(within, log_prob, -torch.inf)
