@@ -110,6 +110,12 @@ def test_the_amortised_numbers_of_the_paper():
     assert flow.conditioner.prediction_count == 7_680
 
 
+def test_an_amortised_posterior_does_not_start_as_a_point():
+    flow = BNAF.paper(16, 8, transforms=8, hidden_layers=1, width=4, direction="sampling").double()
+    draws = flow(torch.zeros(1, 8).double()).rsample((500,))
+    assert draws.std(0).median() > 0.1
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

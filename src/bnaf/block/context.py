@@ -140,6 +140,18 @@ class Conditioner(nn.Module):
             bias.normal_()
 
     @torch.no_grad()
+    def undo_gains(self, log_gain: Float[Tensor, "transforms units"]) -> None:
+        """Start row scales where they make up for gains, so that rows of weights have norm one.
+
+        Args:
+            log_gain: Log-gains of all layers.
+        """
+        pieces = self.prediction.bias.view(self.transforms, -1).split(self.sizes, 1)
+        gains = log_gain.split(self.sizes[:: self._kinds], 1)
+        for scale, gain in zip(pieces[1 :: self._kinds], gains, strict=True):
+            scale.copy_(-gain)
+
+    @torch.no_grad()
     def see(self, context: Float[Tensor, "rows context_features"]) -> None:
         """Cut the columns of the context into pieces of as many rows each."""
         if self.edges is not None:

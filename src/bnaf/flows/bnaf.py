@@ -145,6 +145,9 @@ class BNAF(TransformFlow):
                 bins=context_bins,
                 dropout=context_dropout,
             )
+            if context == "amortised" and direction == "sampling":
+                # published gains below one, layer by layer, would start as a law of no width
+                self.conditioner.undo_gains(self.networks.log_gain)
 
     @classmethod
     def paper(
