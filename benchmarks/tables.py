@@ -344,43 +344,68 @@ def contexts_table() -> str:
     return f"{make_table(headers, rows)}\n\n{describe(report)}"
 
 
+PUBLISHED_NGBOOST = {"protein": -2.81, "concrete": -3.04, "wine": -0.91}
+
+
 def conditional_table(*, short: bool = False) -> str:
-    """Return test nats and CRPS of every table and method, means over the seeds that were run.
+    """Return how every method does on every table, means over the seeds that were run.
 
     Args:
         short: Whether to show nats of the shortest budget alone.
     """
     report = read("conditional")
-    records = [record for record in report["records"] if record["failure"] is None]
+    records = report["records"]
     budgets = sorted({record["budget"] for record in records})
-    tables, libraries = (
-        [*dict.fromkeys(record[key] for record in records)] for key in ("table", "library")
-    )
     lines: list[str] = []
     for budget in budgets[:1] if short else budgets:
-        for name, title in (("test", "test nats"), ("crps", "CRPS"))[: 1 if short else 2]:
-            found = {
-                (table, library): [
-                    record[name]
-                    for record in records
-                    if (record["table"], record["library"]) == (table, library)
-                    and record["budget"] == budget
-                ]
-                for table in tables
-                for library in libraries
-            }
-            rows = [
-                [library, *(show_mean(found[table, library]) for table in tables)]
-                for library in libraries
-            ]
-            headers = [f"{title}, {budget:g} s", *tables]
-            lines += [make_table(headers, rows), ""]
+        runs = [record for record in records if record["budget"] == budget]
+        for title, show in CONDITIONAL_SHEETS[: 1 if short else None]:
+            lines += [conditional_sheet(f"{title}, {budget:g} s", runs, show), ""]
+    if not short:
+        told = ", ".join(f"{table} {nats:.2f}" for table, nats in PUBLISHED_NGBOOST.items())
+        lines += [f"NGBoost's published nats, of other splits (protein in raw units): {told}.", ""]
     return "\n".join([*lines, describe(report)])
 
 
-def show_mean(values: Sequence[float]) -> str:
-    """Return a mean over seeds, and how many there were."""
-    return f"{mean(values):.3g} ({len(values)})" if values else "–"
+def conditional_sheet(
+    title: str, runs: Sequence[Record], show: Callable[[Sequence[Record]], str]
+) -> str:
+    """Return one number of every method and table; in brackets how many seeds, and failed ones."""
+    tables, libraries = (
+        [*dict.fromkeys(record[key] for record in runs)] for key in ("table", "library")
+    )
+    rows = []
+    for library in libraries:
+        cells = [library]
+        for table in tables:
+            mine = [run for run in runs if (run["table"], run["library"]) == (table, library)]
+            done = [run for run in mine if run["failure"] is None]
+            failed = f", {len(mine) - len(done)} failed" * (len(done) < len(mine))
+            cells.append(f"{show(done)} ({len(done)}{failed})" if done else "–")
+        rows.append(cells)
+    return make_table([title, *tables], rows)
+
+
+def show_nats(runs: Sequence[Record]) -> str:
+    """Return test nats, with the standard error over rows and seeds."""
+    errors = [run["standard_error"] for run in runs]
+    error = math.sqrt(sum(error**2 for error in errors)) / len(errors)
+    return f"{mean(run['test'] for run in runs):.3f} ± {error:.3f}"
+
+
+def show_coverages(runs: Sequence[Record]) -> str:
+    """Return the coverage of intervals in percent."""
+    kinds = ("coverage_50", "coverage_90", "coverage_99")
+    return " / ".join(f"{100 * mean(run[kind] for run in runs):.0f}" for kind in kinds)
+
+
+CONDITIONAL_SHEETS: list[tuple[str, Callable[[Sequence[Record]], str]]] = [
+    ("test nats", show_nats),
+    ("CRPS", lambda runs: f"{mean(run['crps'] for run in runs):.4g}"),
+    ("pinball loss", lambda runs: f"{mean(run['pinball'] for run in runs):.4g}"),
+    ("coverage of 50 / 90 / 99 %", show_coverages),
+    ("seconds", lambda runs: f"{mean(run['seconds'] for run in runs):.0f}"),
+]
 
 
 def integration_table(name: str, case: str, contestant: str, columns: dict[str, str]) -> str:
