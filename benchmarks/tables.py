@@ -328,18 +328,18 @@ def study_table(name: str) -> str:
 
 def contexts_table() -> str:
     """Return what a context of eight columns costs, as ratios."""
-    report = read("contexts")
+    report, names = read("contexts"), ("step", "recipe", "amortised", "log_prob", "sample")
     rows = [
         [
             record["network"],
             f"{record['batch']:,}",
             f"{record['milliseconds']['step']:.1f} ms",
-            *(f"{record[name]:.2f}" for name in ("step", "amortised", "log_prob", "sample")),
+            *(f"{record[name]:.2f}" for name in names),
             f"{record['to_mlp']:.2f}",
         ]
         for record in report["records"]
     ]
-    headers = ["network", "batch", "step without", "step", "amortised step"]
+    headers = ["network", "batch", "step without", "step", "recipe's step", "amortised step"]
     headers += ["`log_prob`", "`sample`", "step to MLP"]
     return f"{make_table(headers, rows)}\n\n{describe(report)}"
 
