@@ -167,8 +167,8 @@ def _takers(flows: Sequence[str]) -> tuple[str | Argument, ...]:
             Argument("dequantise", True),
         )
     return (
-        f"The {_name_flows(flows)} numbers alone, and likelihoods of fewer columns are not comparable: choose "
-        "'bnaf' or 'mixed', which take columns of every kind as they are",
+        f"The {_name_flows(flows)} numbers alone, and likelihoods of fewer columns are not "
+        "comparable: choose 'bnaf' or 'mixed', which take columns of every kind as they are",
     )
 
 
