@@ -3,7 +3,7 @@
     python benchmarks/tables.py
 
 The text between ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` is replaced, in all pages or in
-those that are named.
+those that are named. What has no report yet is left as it is.
 """
 
 import json
@@ -18,7 +18,7 @@ from typing import Any
 from shared import NETWORKS, Record
 
 from bnaf.studies.density.reproduction import read_results
-from bnaf.studies.density.tables import NOTHING, density_sheet
+from bnaf.studies.density.tables import NAF, NOTHING, density_sheet, weights_sheet
 from bnaf.studies.plans import experiment_names, plan_trials, read_experiment
 
 ROOT = Path(__file__).parent.parent
@@ -422,21 +422,41 @@ def show_spread(values: Sequence[float], form: str) -> str:
 def density_tables() -> str:
     """Return Tables 1 and 2 of the paper beside ours, and the picture where there is one."""
     sheets = [sheet.as_markdown() for sheet in read_results(RESULTS).sheets]
-    picture = "![Log-likelihood over time of all flows](../results/density.png)\n"
-    return "\n".join([*([picture] if (RESULTS / "density.png").exists() else []), *sheets]).strip()
+    return "\n\n".join([*density_picture("../results"), "\n".join(sheets)]).strip()
+
+
+def density_picture(folder: str) -> list[str]:
+    """Return the picture of all runs, as seen from a page, where there is one."""
+    if not (RESULTS / "density.png").exists():
+        return []
+    return [f"![Log-likelihood over time of all flows]({folder}/density.png)"]
 
 
 def density_short() -> str:
-    """Return what the flows come to on the tables that were run, without published numbers."""
+    """Return Table 1 of the tables that were run, the quotients of Table 2, and the picture."""
     standings = read_results(RESULTS).standings
     sheet = density_sheet(standings)
-    kept = [0, *(i for i, header in enumerate(sheet.headers) if header.endswith(", here"))]
-    rows = [[row[i] for i in kept] for row in sheet.rows]
+    if not standings:
+        return f"{sheet.notes[-1]}\n\n{quotients_table()}"
+    titles = {header.removesuffix(", here") for header in sheet.headers}
+    kept = [
+        place
+        for place, header in enumerate(sheet.headers)
+        if place == 0 or header.removesuffix(", published") in titles or header.endswith(", here")
+    ]
+    rows = [[row[place] for place in kept] for row in sheet.rows]
     shown = [row for row in rows if any(cell != NOTHING for cell in row[1:])]
-    if not shown:
-        return sheet.notes[-1]
-    table = make_table([sheet.headers[i].removesuffix(", here") for i in kept], shown)
-    return "\n\n".join([table, *sheet.notes[1:]])
+    table = make_table([sheet.headers[place] for place in kept], shown)
+    return "\n\n".join([*density_picture("results"), table, *sheet.notes, quotients_table()])
+
+
+def quotients_table() -> str:
+    """Return the quotients of Table 2: weights of NAF-DDSF as published by those of B-NAF."""
+    sheet = weights_sheet()
+    kept = [0, *(i for i, one in enumerate(sheet.headers) if one in ("quotient", "in the paper"))]
+    headers = ["NAF-DDSF / B-NAF, weights"]
+    headers += [f"{flows} flows{which}" for flows in NAF for which in ("", ", in the paper")]
+    return make_table(headers, [[row[place] for place in kept] for row in sheet.rows])
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -473,10 +493,15 @@ def main() -> None:
         text = path.read_text()
         for name, table in TABLES.items():
             begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
-            if begin in text:
-                between = re.compile(f"{begin}.*?{end}", re.DOTALL)
+            if begin not in text:
+                continue
+            try:
                 replacement = f"{begin}\n{table()}\n{end}"
-                text = between.sub(lambda _, new=replacement: new, text)
+            except FileNotFoundError as error:
+                print(f"{path.name}: {name} is left as it is, without {error.filename}")
+                continue
+            between = re.compile(f"{begin}.*?{end}", re.DOTALL)
+            text = between.sub(lambda _, new=replacement: new, text)
         path.write_text(text)
 
 
