@@ -25,7 +25,13 @@ ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
 PAGES = [
     ROOT / name
-    for name in ("README.md", "docs/benchmarks.md", "docs/reproduction.md", "docs/integrations.md")
+    for name in (
+        "README.md",
+        "docs/benchmarks.md",
+        "docs/reproduction.md",
+        "docs/integrations.md",
+        "docs/flows.md",
+    )
 ]
 TITLES = {
     "mlp": "MLP",
@@ -459,6 +465,27 @@ def quotients_table() -> str:
     return make_table(headers, [[row[place] for place in kept] for row in sheet.rows])
 
 
+def rates_table() -> str:
+    """Return the rate that each flow brings, and on each law the best one and what it gains."""
+    report = read("rates")
+    done = [record for record in report["records"] if record["failure"] is None]
+    flows, laws = ([*dict.fromkeys(r[key] for r in done)] for key in ("flow", "law"))
+    rows = []
+    for flow in flows:
+        own = next(record["own_rate"] for record in done if record["flow"] == flow)
+        cells = [flow, f"{own:g}"]
+        for law in laws:
+            found = {r["rate"]: r["valid"] for r in done if (r["flow"], r["law"]) == (flow, law)}
+            best = max(found, key=lambda rate: found[rate]) if found else None
+            cells.append(NOTHING if best is None else f"{best:g}")
+            gained = best is not None and own in found
+            cells.append(f"{found[best] - found[own]:.3f}" if gained else NOTHING)
+        rows.append(cells)
+    headers = ["flow", "its rate"]
+    headers += [text for law in laws for text in (f"best on {law}", "gains, nats")]
+    return f"{make_table(headers, rows)}\n\n{describe(report)}"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "contexts": contexts_table,
     "conditional": conditional_table,
@@ -482,6 +509,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "sbi": lambda: integration_table(
         "simulators", "task", "estimator", {"log_q": ".3f", "c2st": ".3f", "seconds": ".0f"}
     ),
+    "rates": rates_table,
     "density": density_tables,
     "density-short": density_short,
 }

@@ -51,7 +51,18 @@ def test_the_short_table_of_the_study_has_published_numbers_quotients_and_the_pi
     assert "| MINIBOONE | 43.97 | 43.97 | 87.91 | 87.91 |" in lines
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/benchmarks.md", "docs/reproduction.md"])
+def test_rates_are_told_with_what_the_best_gains(tables, tmp_path):
+    case = {"law": "a law", "flow": "maf", "own_rate": 0.005, "failure": None}
+    records = [case | {"rate": rate, "valid": -rate} for rate in (0.001, 0.005)]
+    machine = {"cpu": "one", "threads": 2, "date": "2026-01-01", "torch": "2", "jax": None}
+    report = {"command": "rates.py", "machine": machine, "records": records}
+    (tmp_path / "rates.json").write_text(json.dumps(report))
+    assert "| maf | 0.005 | 0.001 | 0.004 |" in tables.rates_table().splitlines()
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/benchmarks.md", "docs/reproduction.md", "docs/flows.md"]
+)
 def test_marks_of_a_page_are_those_of_tables_there_are(tables, page):
     text = (BENCHMARKS.parent / page).read_text()
     marks = [line.split()[2] for line in text.splitlines() if line.startswith("<!-- begin ")]
