@@ -5,7 +5,7 @@ RIVALS := .venv-rivals
 MIXED := .venv-mixed
 INTEGRATIONS := .venv-integrations
 
-.PHONY: install demo test test-conditions test-sanitize test-slow test-browser test-integrations lint bench bench-rivals bench-quality bench-conditional bench-mixed bench-integrations docs session notebooks clean test-fuzz
+.PHONY: install demo test test-conditions test-sanitize test-slow test-browser test-integrations lint bench bench-rivals bench-quality bench-conditional bench-mixed bench-integrations bench-rates docs session notebooks clean test-fuzz
 
 install: $(VENV)/installed $(VENV)/kernels
 
@@ -48,6 +48,10 @@ $(INTEGRATIONS)/installed: pyproject.toml constraints.txt
 	$(INTEGRATIONS)/bin/python -m pip install --quiet --disable-pip-version-check "torch==2.13.0"
 	$(INTEGRATIONS)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[integrations]" "torch==2.13.0"
 	touch $@
+
+# which rate suits each rival, about an hour on a quiet machine; again goes on where it stopped
+bench-rates: install
+	$(BIN)/python benchmarks/rates.py --out results/rates.json
 
 # guides of Pyro and estimators of sbi beside ours, about an hour; again goes on where it stopped
 bench-integrations: $(INTEGRATIONS)/installed

@@ -3,7 +3,7 @@
     python benchmarks/tables.py
 
 The text between ``<!-- begin NAME -->`` and ``<!-- end NAME -->`` is replaced, in all pages or in
-those that are named.
+those that are named. What has no report yet is left as it is.
 """
 
 import json
@@ -18,14 +18,20 @@ from typing import Any
 from shared import NETWORKS, Record
 
 from bnaf.studies.density.reproduction import read_results
-from bnaf.studies.density.tables import NOTHING, density_sheet
+from bnaf.studies.density.tables import NAF, NOTHING, density_sheet, weights_sheet
 from bnaf.studies.plans import experiment_names, plan_trials, read_experiment
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
 PAGES = [
     ROOT / name
-    for name in ("README.md", "docs/benchmarks.md", "docs/reproduction.md", "docs/integrations.md")
+    for name in (
+        "README.md",
+        "docs/benchmarks.md",
+        "docs/reproduction.md",
+        "docs/integrations.md",
+        "docs/flows.md",
+    )
 ]
 TITLES = {
     "mlp": "MLP",
@@ -447,21 +453,62 @@ def show_spread(values: Sequence[float], form: str) -> str:
 def density_tables() -> str:
     """Return Tables 1 and 2 of the paper beside ours, and the picture where there is one."""
     sheets = [sheet.as_markdown() for sheet in read_results(RESULTS).sheets]
-    picture = "![Log-likelihood over time of all flows](../results/density.png)\n"
-    return "\n".join([*([picture] if (RESULTS / "density.png").exists() else []), *sheets]).strip()
+    return "\n\n".join([*density_picture("../results"), "\n".join(sheets)]).strip()
+
+
+def density_picture(folder: str) -> list[str]:
+    """Return the picture of all runs, as seen from a page, where there is one."""
+    if not (RESULTS / "density.png").exists():
+        return []
+    return [f"![Log-likelihood over time of all flows]({folder}/density.png)"]
 
 
 def density_short() -> str:
-    """Return what the flows come to on the tables that were run, without published numbers."""
+    """Return Table 1 of the tables that were run, the quotients of Table 2, and the picture."""
     standings = read_results(RESULTS).standings
     sheet = density_sheet(standings)
-    kept = [0, *(i for i, header in enumerate(sheet.headers) if header.endswith(", here"))]
-    rows = [[row[i] for i in kept] for row in sheet.rows]
+    if not standings:
+        return f"{sheet.notes[-1]}\n\n{quotients_table()}"
+    titles = {header.removesuffix(", here") for header in sheet.headers}
+    kept = [
+        place
+        for place, header in enumerate(sheet.headers)
+        if place == 0 or header.removesuffix(", published") in titles or header.endswith(", here")
+    ]
+    rows = [[row[place] for place in kept] for row in sheet.rows]
     shown = [row for row in rows if any(cell != NOTHING for cell in row[1:])]
-    if not shown:
-        return sheet.notes[-1]
-    table = make_table([sheet.headers[i].removesuffix(", here") for i in kept], shown)
-    return "\n\n".join([table, *sheet.notes[1:]])
+    table = make_table([sheet.headers[place] for place in kept], shown)
+    return "\n\n".join([*density_picture("results"), table, *sheet.notes, quotients_table()])
+
+
+def quotients_table() -> str:
+    """Return the quotients of Table 2: weights of NAF-DDSF as published by those of B-NAF."""
+    sheet = weights_sheet()
+    kept = [0, *(i for i, one in enumerate(sheet.headers) if one in ("quotient", "in the paper"))]
+    headers = ["NAF-DDSF / B-NAF, weights"]
+    headers += [f"{flows} flows{which}" for flows in NAF for which in ("", ", in the paper")]
+    return make_table(headers, [[row[place] for place in kept] for row in sheet.rows])
+
+
+def rates_table() -> str:
+    """Return the rate that each flow brings, and on each law the best one and what it gains."""
+    report = read("rates")
+    done = [record for record in report["records"] if record["failure"] is None]
+    flows, laws = ([*dict.fromkeys(r[key] for r in done)] for key in ("flow", "law"))
+    rows = []
+    for flow in flows:
+        own = next(record["own_rate"] for record in done if record["flow"] == flow)
+        cells = [flow, f"{own:g}"]
+        for law in laws:
+            found = {r["rate"]: r["valid"] for r in done if (r["flow"], r["law"]) == (flow, law)}
+            best = max(found, key=lambda rate: found[rate]) if found else None
+            cells.append(NOTHING if best is None else f"{best:g}")
+            gained = best is not None and own in found
+            cells.append(f"{found[best] - found[own]:.3f}" if gained else NOTHING)
+        rows.append(cells)
+    headers = ["flow", "its rate"]
+    headers += [text for law in laws for text in (f"best on {law}", "gains, nats")]
+    return f"{make_table(headers, rows)}\n\n{describe(report)}"
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -487,6 +534,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "sbi": lambda: integration_table(
         "simulators", "task", "estimator", {"log_q": ".3f", "c2st": ".3f", "seconds": ".0f"}
     ),
+    "rates": rates_table,
     "density": density_tables,
     "density-short": density_short,
 }
@@ -498,10 +546,15 @@ def main() -> None:
         text = path.read_text()
         for name, table in TABLES.items():
             begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
-            if begin in text:
-                between = re.compile(f"{begin}.*?{end}", re.DOTALL)
+            if begin not in text:
+                continue
+            try:
                 replacement = f"{begin}\n{table()}\n{end}"
-                text = between.sub(lambda _, new=replacement: new, text)
+            except FileNotFoundError as error:
+                print(f"{path.name}: {name} is left as it is, without {error.filename}")
+                continue
+            between = re.compile(f"{begin}.*?{end}", re.DOTALL)
+            text = between.sub(lambda _, new=replacement: new, text)
         path.write_text(text)
 
 

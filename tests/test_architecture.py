@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import textwrap
+import tomllib
 from pathlib import Path
 
 import cases
@@ -25,6 +26,7 @@ EXTRAS = [
     "pyarrow",
     "safetensors",
 ]
+ROOT = Path(__file__).parents[1]
 HEAVY = ["torch._dynamo", "torch._inductor", "lightning_fabric", "pandas"]
 
 
@@ -35,6 +37,11 @@ def loaded(*names: str) -> str:
 def run(code: str) -> str:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return done.stdout.strip()
+
+
+def test_what_rivals_need_is_an_extra():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["optional-dependencies"]["rivals"] == ["bnaf[zuko]"]
 
 
 def test_import_changes_nothing_in_torch():

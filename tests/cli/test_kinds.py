@@ -16,6 +16,7 @@ from bnaf.tables.frames import read_frame
 from bnaf.tables.reading import read_table
 
 FRAME = kinds_frame(90)
+CHOSEN = ["--columns", "city,visits", "--flows"]
 
 
 @pytest.fixture(scope="module")
@@ -135,8 +136,8 @@ def test_what_is_told_of_plain_numbers_is_refused_with_the_reason(tmp_path, word
     [
         ("fit", ["--dequantise"], "They are read as they are, and need no noise: leave out --deq"),
         ("fit", ["--flow", "maf"], "The flow 'maf' takes numbers alone, and likelihoods of fewer"),
-        ("compare", ["--flows", "mixed,maf,glow"], "The flows 'maf', 'glow' take numbers alone"),
-        ("compare", ["--flows", "bnaf,maf"], "choose 'bnaf' or 'mixed', which take columns of ev"),
+        ("compare", [*CHOSEN, "mixed,maf,glow"], "The flows 'maf', 'glow' take numbers alone"),
+        ("compare", [*CHOSEN, "bnaf,maf"], "choose 'bnaf' or 'mixed', which take columns of ev"),
         ("compare", ["--dequantise"], "leave out --dequantise; or name columns of numbers"),
     ],
 )
@@ -146,6 +147,35 @@ def test_text_where_numbers_alone_are_taken_says_what_takes_it(folder, command, 
     assert result.exit_code == 1
     assert "'city' (text, such as 'Rome')" in result.stderr
     assert said in result.stderr
+
+
+@pytest.fixture
+def partly_text(tmp_path):
+    """A table with an index, a column of text, one of dates, and two of numbers."""
+    numbers = np.random.default_rng(0).normal(size=(40, 2))
+    frame = pd.DataFrame(numbers, columns=["a", "b"])
+    frame.insert(0, "cut", ["Ideal", "Fair"] * 20)
+    frame["day"] = pd.date_range("2024-01-01", periods=40)
+    frame.to_csv(tmp_path / "t.csv")
+    return tmp_path / "t.csv"
+
+
+def test_compare_takes_columns_of_numbers_where_a_flow_takes_no_others(partly_text):
+    words = ["compare", partly_text, "--flows", "bnaf,maf", "--test", partly_text, *QUICK]
+    result = succeed(*words, "--json")
+    said = "Columns 'cut' (text), 'day' (date32[day]) left out: the flow 'maf' takes numbers alone"
+    assert said in result.stderr
+    words = ["compare", partly_text, "--columns", "a,b", *words[2:]]
+    chosen = json.loads(succeed(*words, "--json").stdout)["entries"]
+    entries = json.loads(result.stdout)["entries"]
+    assert [entry["mean"] for entry in entries] == [entry["mean"] for entry in chosen]
+
+
+def test_compare_needs_a_column_of_numbers_where_flows_take_no_others(tmp_path):
+    pd.DataFrame({"cut": ["Ideal", "Fair"] * 20}).to_csv(tmp_path / "t.csv", index=False)
+    result = run("compare", tmp_path / "t.csv", "--flows", "all")
+    assert result.exit_code == 1
+    assert "Column 'cut' (text, such as 'Ideal') holds text" in result.stderr
 
 
 def test_a_kind_is_advised_as_it_is_told_at_the_command_line(tmp_path):

@@ -14,6 +14,7 @@ from patches import with_few_patches
 from PIL import Image
 
 from bnaf import SettingsError, TableError
+from bnaf.datasets import _loaders
 from bnaf.datasets.known import known_data
 from bnaf.datasets.patches import HELD_IMAGES, Pool, draw_patches, read_pools
 from bnaf.datasets.suite import SUITE, find_edition, patch_pools, prepare_table, read_suite
@@ -216,6 +217,52 @@ def test_bsds300_is_taken_as_it_is(tmp_path):
     assert sizes(read_suite("bsds300", tmp_path).parts) == [9, 3, 2]
 
 
+def write_patches(folder, seed=0):
+    """Write patches as their public file comes, 90, 30 and 20 of them."""
+    h5py = pytest.importorskip("h5py", reason="BSDS300 is an HDF5 file")
+    parts = [draw(rows, 63, seed + rows) / 10 for rows in (90, 30, 20)]
+    with h5py.File(place(folder, "bsds300"), "w") as file:
+        for key, rows in zip(("train", "validation", "test"), parts, strict=True):
+            file[key] = rows
+    return parts
+
+
+@pytest.fixture
+def published_patches(monkeypatch, tmp_path):
+    """Write patches, and have them be the published ones."""
+    train, _, test = (torch.from_numpy(rows) for rows in write_patches(tmp_path))
+    law = torch.distributions.MultivariateNormal(train.mean(0), train.T.cov(correction=0))
+    monkeypatch.setattr(_loaders, "PATCH_COUNTS", (90, 30, 20))
+    monkeypatch.setattr(_loaders, "PATCH_GAUSSIAN", round(law.log_prob(test).mean().item(), 2))
+    known = with_few_patches(7, 2, 3)._replace(rows=(90, 30, 20))
+    monkeypatch.setitem(SUITE, "bsds300", known)
+    return tmp_path
+
+
+def test_published_patches_are_told_by_the_score_of_a_gaussian(published_patches):
+    table = read_suite("bsds300", published_patches)
+    assert (table.exact, table.exactness) == (True, "rows as published")
+
+
+def test_as_many_patches_as_published_need_not_be_the_published_ones(published_patches):
+    write_patches(published_patches, seed=1)
+    table = read_suite("bsds300", published_patches)
+    assert not table.exact
+    assert table.exactness == "140 rows of unknown origin, where the literature has 140"
+
+
+def test_patches_are_drawn_from_images_rather_than_read_where_they_are_no_published_ones(
+    published_patches,
+):
+    store_images(published_patches, draw_images(4), draw_images(2, seed=1))
+    assert read_suite("bsds300", published_patches).exact
+    assert patch_pools(published_patches).train.heights.tolist() == [9, 9]
+    write_patches(published_patches, seed=1)
+    assert read_suite("bsds300", published_patches).exactness.startswith("patches redrawn")
+    place(published_patches, "bsds300").write_bytes(b"no HDF5")
+    assert find_edition("bsds300", published_patches).redrawn
+
+
 def test_bsds300_names_the_extra_that_it_needs(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "h5py", None)
     place(tmp_path, "bsds300").write_bytes(b"HDF")
@@ -275,7 +322,10 @@ def test_bsds300_is_drawn_anew_from_images(tmp_path, monkeypatch):
     store_images(tmp_path, draw_images(4), draw_images(2, seed=1))
     table = read_suite("bsds300", tmp_path)
     assert not table.exact
-    assert table.exactness == "patches redrawn from the images, 120 rows"
+    told = (
+        "patches redrawn from the images, validation from the last of those to train on, 120 rows"
+    )
+    assert table.exactness == told
     assert sizes(table.parts) == [70, 20, 30]
 
 

@@ -75,6 +75,16 @@ def test_all_flows_are_compared_by_one_word():
     assert all(math.isfinite(entry.mean) for entry in comparison.entries)
 
 
+def test_a_flow_that_fails_is_told_and_the_others_are_ranked(monkeypatch):
+    def fail(*arguments):
+        raise RuntimeError("no convergence")
+
+    monkeypatch.setattr("bnaf.flows.glow.Glow.make_transform", fail)
+    *others, last = compare_densities(make_table(), flows=["glow", "bnaf"], **QUICK).entries
+    assert (last.name, last.note) == ("glow", "failed: RuntimeError: no convergence")
+    assert all(math.isfinite(entry.mean) for entry in others)
+
+
 def test_a_comparison_is_the_same_from_run_to_run():
     first, second = (compare_densities(make_table(), flows=["bnaf"], **QUICK) for _ in range(2))
     assert [entry.name for entry in first.entries] == [entry.name for entry in second.entries]

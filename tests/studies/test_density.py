@@ -132,6 +132,14 @@ def test_published_numbers_are_those_of_the_paper():
     assert {"real-nvp", "maf", "ffjord", "tan", "trade", "nsf"} <= {*model_names()}
 
 
+def test_published_numbers_of_two_sources_are_told_apart():
+    assert [published_score("naf-ddsf", name).mean for name in ("gas", "bsds300")] == [
+        *(11.96, 157.43)
+    ]
+    (note,) = [note for note in density_sheet({}).notes if note.startswith("NAF-DDSF: ")]
+    assert "11.91 and 157.73 with 5" in note
+
+
 def test_names_that_do_not_exist_are_refused():
     with pytest.raises(SettingsError, match=r"dataset must be one of power, .* got 'iris'"):
         contestants("iris")
@@ -416,6 +424,18 @@ def test_table_1_has_published_numbers_beside_ours_and_says_what_they_rest_on():
     assert "POWER: all rows. Not run: GAS, HEPMASS, MINIBOONE, BSDS300." in notes
     assert "Each run was trained for 300 s" in notes
     assert "| Maf | 0.24 ± 0.01 | 1.50 |" in sheet.as_markdown()
+
+
+def test_runs_that_failed_are_counted_beside_those_that_did_not():
+    failed = [
+        made_record(OURS, [0.0], seed, failure="no memory", measures=None) for seed in (1, 2)
+    ]
+    standings = stand(as_records(made_record(OURS, [1.0, 2.0]), *failed))
+    rows = {row[0]: row[1:] for row in density_sheet(standings).rows}
+    assert rows["Bnaf"][1] == "1.50 (2 of 3 runs failed)"
+    sheet = detail_sheet("power", standings["power"])
+    assert sheet.rows[0][1] == "1.50 (2 of 3 runs failed)"
+    assert sheet.notes[1] == "Bnaf (2 of 3 runs failed): no memory."
 
 
 def test_without_results_the_tables_say_so():

@@ -57,10 +57,11 @@ def compare(
 
     Where columns are text, discrete or have empty cells and no flows are named, it is the flow of
     rows of every kind beside independent columns; so it is where all that are named take every
-    kind (bnaf, mixed) and columns are no complete numbers. Budgets are those of each flow.
+    kind (bnaf, mixed) and columns are no complete numbers. Where one that is named takes numbers
+    alone and no columns are, all get the columns of numbers. Budgets are those of each flow.
     """
     check_streams(table, test)
-    from bnaf.cli.files import numbers_alone, read_any, read_share, reads_kinds
+    from bnaf.cli.files import numbers_alone, read_any, read_numbers, read_share, reads_kinds
     from bnaf.evaluation.comparison import EVERY_FLOW, compare_densities, compare_kinds
     from bnaf.flows.registry import flow_names
     from bnaf.tables.reading import read_table
@@ -86,7 +87,11 @@ def compare(
     if dequantise or numeric:
         _refuse_meanings(meanings, numeric)
         with numbers_alone(numeric):
-            rows = read_table(table, **how, drop_constant=drop_constant)
+            if numeric and how["columns"] is None:
+                rows = read_numbers(table, numeric, how | {"drop_constant": drop_constant})
+                how["columns"] = list(rows.columns)
+            else:
+                rows = read_table(table, **how, drop_constant=drop_constant)
     else:
         frame = read_any(table, reading, how["columns"], drop_missing, drop_constant)
         if not _are_numbers(frame, wanted, meanings):

@@ -24,6 +24,7 @@ from bnaf.tables.arrow import ArrowColumns
 from bnaf.tables.formats import written_format
 from bnaf.tables.frame_streams import FrameStream
 from bnaf.tables.frames import Frame, read_frame
+from bnaf.tables.names import list_columns
 from bnaf.tables.opening import is_large, open_stream
 from bnaf.tables.reading import read_table
 from bnaf.tables.table import Table
@@ -165,12 +166,15 @@ def _takers(flows: Sequence[str]) -> tuple[str | Argument, ...]:
             "They are read as they are, and need no noise: leave out ",
             Argument("dequantise", True),
         )
-    listed = ", ".join(map(repr, flows))
-    who = f"flows {listed} take" if len(flows) > 1 else f"flow {listed} takes"
     return (
-        f"The {who} numbers alone, and likelihoods of fewer columns are not comparable: choose "
-        "'bnaf' or 'mixed', which take columns of every kind as they are",
+        f"The {_name_flows(flows)} numbers alone, and likelihoods of fewer columns are not "
+        "comparable: choose 'bnaf' or 'mixed', which take columns of every kind as they are",
     )
+
+
+def _name_flows(flows: Sequence[str]) -> str:
+    listed = ", ".join(map(repr, flows))
+    return f"flows {listed} take" if len(flows) > 1 else f"flow {listed} takes"
 
 
 def read_any(
@@ -192,6 +196,28 @@ def read_any(
             raise nothing_varies(list(frame.names), len(frame))
         frame = frame.select(kept)
     return frame
+
+
+def read_numbers(path: Path, flows: Sequence[str], how: Mapping[str, Any]) -> Table:
+    """Return the columns of numbers of a table, and say which others are left out, and for whom.
+
+    Args:
+        path: The table.
+        flows: Names of the flows that take numbers alone.
+        how: Arguments of :func:`bnaf.read_table`.
+
+    Raises:
+        KindError: If it has no column of numbers.
+    """
+    own = ("drop_missing", "drop_constant", "dequantise", "seed")
+    reading = {name: value for name, value in how.items() if name not in (*own, "columns")}
+    frame = read_any(path, reading, None, False, False)
+    others = [column for column in frame.columns if column.holds != "numbers"]
+    if 0 < len(others) < len(frame.columns):
+        said = list_columns([one.name for one in others], [one.type for one in others])
+        say(f"{said} left out: the {_name_flows(flows)} numbers alone.")
+        frame = frame.select([one.name for one in frame.columns if one.holds == "numbers"])
+    return read_table(frame.to_arrow(), **{name: how[name] for name in own})
 
 
 def sample_any(path: Path, reading: dict[str, Any], columns: Sequence[str] | None) -> Frame:

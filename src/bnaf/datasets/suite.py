@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from bnaf.datasets._loaders import (
+    is_published_bsds300,
     load_bsds300,
     load_gas_frame,
     load_gas_text,
@@ -25,7 +26,7 @@ from bnaf.errors import SettingsError, TableError, TableWarning
 from bnaf.tables.table import Table, TableSplit
 
 AS_PUBLISHED = "rows as published"
-REDRAWN = "patches redrawn from the images"
+REDRAWN = "patches redrawn from the images, validation from the last of those to train on"
 
 
 class SuiteTable(NamedTuple):
@@ -33,7 +34,7 @@ class SuiteTable(NamedTuple):
 
     Args:
         parts: Rows to train on, to choose by and to test with.
-        exact: Whether there are as many rows in each part as published.
+        exact: Whether there are as many rows in each part as published, and none drawn anew.
         exactness: The same in words.
     """
 
@@ -49,11 +50,13 @@ class Edition(NamedTuple):
         files: Where they are within a folder of data.
         load: From files to the rows of each part, and the names of columns where they have some.
         redrawn: Whether the rows are drawn anew, so that they are others than published.
+        is_published: Tells published rows from others in such files; none where there are none.
     """
 
     files: tuple[str, ...]
     load: Callable[[Sequence[Path]], tuple[tuple[np.ndarray, ...], Sequence[str]]]
     redrawn: bool = False
+    is_published: Callable[[Sequence[Path]], bool] | None = None
 
 
 class Published(NamedTuple):
@@ -89,14 +92,18 @@ def read_suite(name: str, folder: str | Path) -> SuiteTable:
     with public_files(name, folder, edition.files) as files:
         parts, columns = edition.load(files)
         _check(parts, published.columns)
+        stands_in = edition.is_published is not None and not edition.is_published(files)
     names = tuple(columns or [f"x{index}" for index in range(published.columns)])
     split = TableSplit(*(Table(torch.from_numpy(np.array(rows)), names) for rows in parts))
     rows = tuple(len(part) for part in parts)
     if edition.redrawn:
         return SuiteTable(split, False, f"{REDRAWN}, {sum(rows):,} rows")
+    total = sum(published.rows)
+    if stands_in:
+        unknown = f"{sum(rows):,} rows of unknown origin, where the literature has {total:,}"
+        return SuiteTable(split, False, unknown)
     if rows == published.rows:
         return SuiteTable(split, True, AS_PUBLISHED)
-    total = sum(published.rows)
     return SuiteTable(split, False, f"{sum(rows):,} rows of {total:,} in the literature")
 
 
@@ -126,14 +133,30 @@ def prepare_table(name: str, folder: str | Path) -> TableSplit:
 def find_edition(name: str, folder: str | Path) -> Edition:
     """Return the edition of a table that is in a folder; the first where none is.
 
+    Where there are several, files whose rows are others than published come last.
+
     Raises:
         SettingsError: If there is no table of that name.
     """
     if name not in SUITE:
         raise SettingsError(f"name must be one of {', '.join(SUITE)}, got {name!r}.")
-    editions = SUITE[name].editions
-    there = (one for one in editions if all((Path(folder) / file).exists() for file in one.files))
-    return next(there, editions[0])
+    there = _present(name, folder)
+    if len(there) < 2:
+        return there[0] if there else SUITE[name].editions[0]
+    for one in there:
+        files = [Path(folder) / file for file in one.files]
+        if one.is_published is None or one.is_published(files):
+            return one
+    return there[0]
+
+
+def _present(name: str, folder: str | Path) -> list[Edition]:
+    """Return the editions of a table whose files are in a folder."""
+    return [
+        one
+        for one in SUITE[name].editions
+        if all((Path(folder) / file).exists() for file in one.files)
+    ]
 
 
 def patch_pools(folder: str | Path) -> Pools:
@@ -142,14 +165,14 @@ def patch_pools(folder: str | Path) -> Pools:
     Raises:
         TableError: If they are not there, or not what they should be.
     """
-    edition = find_edition("bsds300", folder)
-    if not edition.redrawn:
+    drawn = [one for one in _present("bsds300", folder) if one.redrawn]
+    if not drawn:
         files = " or ".join(one.files[0] for one in SUITE["bsds300"].editions if one.redrawn)
         raise TableError(
             f"Fresh patches of bsds300 are drawn from its images, expected at {files} in "
             f"{folder}, got none; fetch them from the source that bnaf data lists."
         )
-    with public_files("bsds300", folder, edition.files) as files_there:
+    with public_files("bsds300", folder, drawn[0].files) as files_there:
         return read_pools(pool_place(files_there))
 
 
@@ -193,7 +216,7 @@ SUITE = {
         (1_000_000, 50_000, 250_000),
         63,
         (
-            Edition(("BSDS300/BSDS300.hdf5",), load_bsds300),
+            Edition(("BSDS300/BSDS300.hdf5",), load_bsds300, is_published=is_published_bsds300),
             Edition(("BSDS300/images/train", "BSDS300/images/test"), load_patches, redrawn=True),
             Edition(("BSDS300/bsds300_images.npz",), load_patches, redrawn=True),
         ),

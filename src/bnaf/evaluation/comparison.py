@@ -27,6 +27,9 @@ USUAL_FLOWS = ("bnaf", "glow", "planar")
 EVERY_FLOW = "all"
 MIXED, INDEPENDENT = "mixed", "independent columns"
 
+FAILURES = (BnafError, RuntimeError, ValueError, MemoryError)  # of one density, not of the ranking
+MOST_SAID = 500  # characters of what went wrong
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -195,8 +198,9 @@ def _run(
                 raise KeyboardInterrupt
             scores, weights = model.log_prob(test), model.flow.parameter_count
             note = f"{model.record['steps']:,} steps, {model.record['reason']}"
-    except BnafError as error:
-        return _Outcome(name, None, None, perf_counter() - started, str(error))
+    except FAILURES as error:
+        why = str(error) if isinstance(error, BnafError) else f"{type(error).__name__}: {error}"
+        return _Outcome(name, None, None, perf_counter() - started, f"failed: {why}"[:MOST_SAID])
     return _Outcome(name, scores, weights, perf_counter() - started, note)
 
 

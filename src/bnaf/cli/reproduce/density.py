@@ -94,7 +94,7 @@ def _standings(results: "DensityResults") -> list[dict[str, Any]]:
             "flow": one.flow,
             "mean": one.mean if one.records else None,
             "seeds": [record["seed"] for record in one.records],
-            "failure": one.failure,
+            "failures": list(one.failures),
         }
         for found in results.standings.values()
         for one in found.values()

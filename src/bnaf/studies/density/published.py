@@ -44,6 +44,12 @@ def model_source(name: str) -> str | None:
     return None if source == "none" else str(source)
 
 
+def model_note(name: str) -> str | None:
+    """Return what is to be said of the numbers of a model, if anything."""
+    note = _facts()["models"].get(name, {}).get("note")
+    return None if note is None else str(note).strip()
+
+
 def published_score(model: str, name: str) -> PublishedScore | None:
     """Return the number of a model on a table, where there is one.
 

@@ -12,6 +12,7 @@ from bnaf.datasets.suite import SUITE
 from bnaf.studies.density.contestants import OURS, contestants
 from bnaf.studies.density.published import (
     model_names,
+    model_note,
     model_source,
     model_title,
     published_naf,
@@ -57,14 +58,14 @@ class Standing:
         flow: Name of the contestant.
         title: What it is called.
         records: Its runs that came to a number.
-        failure: Why one did not, if none did.
+        failures: Why others did not.
     """
 
     name: str
     flow: str
     title: str
     records: tuple[Record, ...]
-    failure: str | None
+    failures: tuple[str, ...] = ()
 
     @property
     def mean(self) -> float:
@@ -89,9 +90,15 @@ class Standing:
 
     @property
     def cell(self) -> str:
-        """The mean, and the deviation over seeds where there are several."""
+        """The mean, the deviation over seeds where there are several, and how many failed."""
         spread = "" if self.deviation is None else f" ± {self.deviation:.2f}"
-        return f"{self.mean:.2f}{spread}"
+        return f"{self.mean:.2f}{spread}{self.failed}"
+
+    @property
+    def failed(self) -> str:
+        """How many of its runs failed, in brackets; empty if none did."""
+        runs = len(self.records) + len(self.failures)
+        return f" ({len(self.failures)} of {runs} runs failed)" if self.failures else ""
 
 
 Standings = dict[str, dict[str, Standing]]
@@ -110,9 +117,10 @@ def stand(records: Mapping[str, Record], limits: Limits = NO_LIMITS) -> Standing
             groups.setdefault((record["name"], record["flow"]), []).append(record)
     standings: Standings = {}
     for (name, flow), group in groups.items():
-        done = tuple(sorted((one for one in group if not one["failure"]), key=_seed))
-        failure = None if done else str(group[0]["failure"])
-        one = Standing(name, flow, group[0]["title"], done, failure)
+        group.sort(key=_seed)
+        done = tuple(record for record in group if not record["failure"])
+        failures = tuple(str(record["failure"]) for record in group if record["failure"])
+        one = Standing(name, flow, group[0]["title"], done, failures)
         standings.setdefault(name, {})[flow] = one
     return {name: standings[name] for name in SUITE if name in standings}
 
@@ -160,9 +168,11 @@ def _describe_sources() -> list[str]:
         if source not in (None, "paper"):
             others.setdefault(str(source), []).append(model_title(model))
     listed = "; ".join(f"{', '.join(models)}: {source}" for source, models in others.items())
+    notes = {model: model_note(model) for model in model_names()}
     return [
         f"Published: Table 1 of De Cao et al. (2019), ± over three runs, and {listed}. "
-        "Here: ± is the deviation over seeds where there are several."
+        "Here: ± is the deviation over seeds where there are several.",
+        *(f"{model_title(model)}: {note}" for model, note in notes.items() if note),
     ]
 
 
@@ -204,11 +214,7 @@ def detail_sheet(name: str, found: Mapping[str, Standing]) -> Sheet:
     done = sorted((one for one in found.values() if one.records), key=lambda one: -one.mean)
     ours, gaussian = found.get(OURS), found.get("gaussian")
     rows = [_detail(one, ours, gaussian) for one in done]
-    rows += [
-        [one.title, "failed", *[""] * 7, one.failure or ""]
-        for one in found.values()
-        if not one.records
-    ]
+    rows += [[one.title, "failed", *[""] * 8] for one in found.values() if not one.records]
     headers = ["flow", "test, nats", "its error", "behind B-NAF", "above a Gaussian"]
     headers += ["published above one", "weights", "steps", "seconds", "seeds"]
     records = done[0].records if done else ()
@@ -218,7 +224,12 @@ def detail_sheet(name: str, found: Mapping[str, Standing]) -> Sheet:
             f"{records[0]['measures']['rows']:,} test rows; {records[0]['data']}. *Behind B-NAF* "
             "is the mean of the differences row by row to our recipe, ± its standard error."
         )
-    return Sheet(set_titles()[name], headers, rows, [note])
+    whys = [
+        f"{one.title}{one.failed}: {'; '.join(dict.fromkeys(one.failures))}."
+        for one in found.values()
+        if one.failures
+    ]
+    return Sheet(set_titles()[name], headers, rows, [note, *whys])
 
 
 def _detail(one: Standing, ours: Standing | None, gaussian: Standing | None) -> list[str]:
