@@ -305,3 +305,15 @@ def test_a_dry_run_of_a_stream_reads_a_sample(parquet, monkeypatch):
     result = succeed("fit", parquet, "--stream", "--dry-run")
     assert "columns are read off a random sample, 400 of 1,500 rows." in result.stderr
     assert result.stdout.splitlines()[-1] == "400 rows, 9 columns"
+
+
+def test_validation_rows_are_text_where_the_table_is(tmp_path):
+    lines = [f"{code},{flag}" for code in ("01", "02", "A3") for flag in ("True", "Unknown")] * 9
+    (tmp_path / "t.csv").write_text("\n".join(["zip,flag", *lines]))
+    (tmp_path / "v.csv").write_text("zip,flag\n01,True\n02,True\n")
+    words = ["fit", tmp_path / "t.csv", "--valid", tmp_path / "v.csv", *QUICK]
+    succeed(*words, "--out", tmp_path / "m.safetensors")
+    model = bnaf.load(tmp_path / "m.safetensors")
+    rows = read_frame({"zip": ["01", "02"], "flag": ["True", "True"]})
+    told = model.log_likelihood(model.record["valid"], "valid")
+    assert told == pytest.approx(model.log_prob(rows).mean().item(), rel=1e-4)

@@ -461,3 +461,43 @@ def test_whole_numbers_that_float64_rounds_are_told(beside):
     large = 2**53 + 7 * np.random.default_rng(0).integers(0, 9, 60)
     with pytest.warns(TableWarning, match="'large'.*whole numbers above 2\\^53"):
         Model.fit(pd.DataFrame({"large": large, **beside}), settings=QUICK, progress=False)
+
+
+def codes_frame(rows=60):
+    random = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "zip": random.choice(["01", "02", "A3"], rows),
+            "flag": random.choice(["True", "False", "Unknown"], rows),
+            "since": random.choice(["2024-01-01", "2024-02-01", "never"], rows),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def coded(tmp_path_factory):
+    path = tmp_path_factory.mktemp("codes") / "t.csv"
+    codes_frame().to_csv(path, index=False)
+    return fit_kinds(path)
+
+
+def test_levels_are_the_texts_as_they_stand_in_the_file(coded):
+    assert sorted(coded.encoding.labels["zip"]) == ["01", "02", "A3"]
+    assert sorted(coded.encoding.labels["flag"]) == ["False", "True", "Unknown"]
+
+
+def test_the_score_of_a_row_does_not_depend_on_the_others_in_its_file(coded, tmp_path):
+    frame = codes_frame()
+    alone = frame[(frame != ["A3", "Unknown", "never"]).all(axis=1)]
+    alone.to_csv(tmp_path / "alone.csv", index=False)
+    expected = coded.log_prob(frame)[alone.index]
+    torch.testing.assert_close(coded.log_prob(tmp_path / "alone.csv"), expected)
+    torch.testing.assert_close(coded.log_prob(coded.read(tmp_path / "alone.csv")), expected)
+
+
+def test_validation_rows_in_a_file_are_text_where_the_table_is(tmp_path):
+    frame = codes_frame()
+    alone = frame[(frame != ["A3", "Unknown", "never"]).all(axis=1)]
+    alone.to_csv(tmp_path / "alone.csv", index=False)
+    models = [fit_kinds(frame, valid=valid) for valid in (alone, tmp_path / "alone.csv")]
+    assert models[0].record["valid"] == models[1].record["valid"]

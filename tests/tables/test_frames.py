@@ -224,3 +224,20 @@ def _csv(folder, text):
     path = folder / "t.csv"
     path.write_text(text)
     return path
+
+
+CODES = "zip,flag,since\n01,True,2024-01-01\n02,,2024-02-01\n"
+
+
+def test_columns_told_to_be_text_are_read_as_they_stand():
+    frame = read_frame(io.StringIO(CODES), texts=["zip", "flag", "since"])
+    assert [frame[name].type for name in frame.names] == ["text"] * 3
+    assert frame["zip"].levels == ("01", "02")
+    assert frame["flag"].empty.tolist() == [False, True]
+
+
+@pytest.mark.parametrize("names", [["a", "b", "c"], None], ids=["named", "by place"])
+def test_columns_without_a_header_are_told_to_be_text_by_the_names_they_get(names):
+    source = io.StringIO(CODES.partition("\n")[2])
+    texts = ["a"] if names else ["x0"]
+    assert read_frame(source, header=False, names=names, texts=texts).texts == tuple(texts)

@@ -76,7 +76,7 @@ def compare(
     if flows is None and not dequantise:
         frame = read_any(table, reading, how["columns"], drop_missing, drop_constant)
         if not is_plain(frame, frame.names, (), {}, {}):
-            judged = read_share(test, how, frames=True)
+            judged = read_share(test, how, beside=frame)
             comparison = compare_kinds(frame, **fitting, **options.chosen(test=judged))
             _report(comparison, as_json=as_json)
             return

@@ -113,6 +113,10 @@ class Category(Kind):
         return told_empty(text, self.empty)
 
     @property
+    def textual(self) -> bool:
+        return not self.numeric and self.of == "text"
+
+    @property
     def labels(self) -> tuple[str, ...]:
         return () if self.numeric else (*self.known, *self.pooled)
 

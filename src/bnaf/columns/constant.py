@@ -56,6 +56,10 @@ class Constant(Kind):
         return f"constant: {plain_name(shown, 20) or repr('')}"
 
     @property
+    def textual(self) -> bool:
+        return self.type in TEXTS and self.of == "text"
+
+    @property
     def labels(self) -> tuple[str, ...]:
         return (self.value,) if isinstance(self.value, str) else ()
 

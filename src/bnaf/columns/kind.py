@@ -72,6 +72,11 @@ class Kind(ABC):
         """Return how it was read, in a few words."""
 
     @property
+    def textual(self) -> bool:
+        """Whether cells are text, also those that look like something else."""
+        return False
+
+    @property
     def labels(self) -> tuple[str, ...]:
         """Texts that codes of cells stand for; none where codes are the numbers themselves."""
         return ()

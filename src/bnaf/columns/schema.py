@@ -124,6 +124,12 @@ class Schema:
         return Schema(tuple(names), tuple(self.kinds[place] for place in places))
 
     @property
+    def texts(self) -> tuple[str, ...]:
+        """Names of the columns whose cells are text, also those that look like something else."""
+        pairs = zip(self.names, self.kinds, strict=True)
+        return tuple(name for name, kind in pairs if kind.textual)
+
+    @property
     def levels(self) -> tuple[int, ...]:
         """Number of levels of each discrete part."""
         return tuple(kind.levels for kind in self.kinds if kind.levels)

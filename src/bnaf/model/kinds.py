@@ -99,7 +99,7 @@ class KindEncoding(Encoding):
         assert schema is not None
         if isinstance(source, Table):
             return source.select(schema.names).rows
-        return schema.codes(read_frame(source, columns=schema.names))
+        return schema.codes(read_frame(source, columns=schema.names, texts=schema.texts))
 
     def contexts(self, given: Float64[Tensor, "*batch given"]) -> Float64[Tensor, "*batch _"]:
         assert self.given_schema is not None
@@ -246,7 +246,9 @@ class KindEncoding(Encoding):
 
     def read(self, source: Any, *, drop_missing: bool, **reading: Any) -> Table:
         columns = (*self.columns, *self.given_columns)
-        frame = read_frame(source, columns=columns, **reading)
+        given = () if self.given_schema is None else self.given_schema.texts
+        texts = (*self.schema.texts, *given)
+        frame = read_frame(source, columns=columns, texts=texts, **reading)
         if drop_missing:
             frame = frame.take(frame.complete)
         parts = [self.codes(frame, "rows")]

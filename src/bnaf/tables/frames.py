@@ -55,6 +55,15 @@ class Frame:
         return tuple(column.name for column in self.columns)
 
     @property
+    def texts(self) -> tuple[str, ...]:
+        """Names of the columns of text, or of categories that are."""
+        return tuple(
+            column.name
+            for column in self.columns
+            if column.holds == "texts" and column.of == "text"
+        )
+
+    @property
     def complete(self) -> Bool[np.ndarray, " rows"]:
         """Which rows have neither an empty cell nor an infinite number."""
         found: np.ndarray = np.logical_and.reduce([column.finite for column in self.columns])
@@ -124,6 +133,7 @@ def read_frame(
     header: bool = True,
     key: str | None = None,
     missing: Sequence[str] = (),
+    texts: Sequence[str] = (),
     most_columns: int = MOST_COLUMNS,
     most_expansion: float = MOST_EXPANSION,
 ) -> Frame:
@@ -146,6 +156,8 @@ def read_frame(
         key: Which array of an npz file.
         missing: What else stands for an empty cell of a CSV file, beside nothing at all, "NA",
             "NULL", "nan", "?" and their kin.
+        texts: Columns of a CSV file that are text, even if all that stands in one looks like
+            numbers, dates, or true and false; guessed by default.
         most_columns: Most columns that a file may have; one with more is refused at once.
         most_expansion: Most bytes that each byte of a packed file may become.
 
@@ -164,7 +176,7 @@ def read_frame(
         return frame if columns is None else frame.select(columns)
     limits = Limits(most_columns, most_expansion)
     markers = (*EMPTY, *missing)
-    reading = Reading(format, delimiter, decimal, header, key, None, limits, markers)
+    reading = Reading(format, delimiter, decimal, header, key, None, limits, markers, names, texts)
     raw = read_columns(_from_mapping(source), reading)
     index = None
     if names is None and len(raw) > 1 and _is_index(raw[0]):
