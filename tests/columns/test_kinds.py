@@ -5,6 +5,7 @@ import json
 from functools import cache
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from near import assert_near
@@ -213,7 +214,7 @@ def test_empty_cells_of_a_column_that_had_none_are_integrated_out():
 
 DAMAGES = (None, "?", -1, [], {}, [float("nan")], 1e400, [[]])
 HARMLESS = {("digits", -1), ("origin", -1), ("offset", -1), ("low", -1), ("high", -1)}
-HARMLESS |= {("name", "?"), ("location", -1), ("atoms", "[]"), ("known", "[]")}
+HARMLESS |= {("name", "?"), ("location", -1), ("atoms", "[]"), ("known", "[]"), ("order", "[]")}
 
 
 @pytest.mark.parametrize("name", ["category", "heaped", "number with an atom", "days", "constant"])
@@ -242,3 +243,50 @@ def test_codes_that_no_level_has_are_not_the_constant():
     codes = np.array([0, 1, -1, 9])
     column = Column("unit", "text", codes, np.zeros(4, bool), ("kg", "lb"))
     assert constant.encode(column).shift.tolist() == [0.0, *[-np.inf] * 3]
+
+
+DECLARED = ["c", "b", "a", "never"]
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["ordered", "category"])
+def declared(request):
+    cells = np.array(["a", "b", "c"])[RANDOM.integers(0, 3, ROWS)]
+    frame = read_frame(pd.DataFrame({"x": pd.Categorical(cells, DECLARED, ordered=request.param)}))
+    return Schema.fit(frame), frame
+
+
+@pytest.mark.parametrize("way", ["decode", "codes"])
+def test_levels_of_a_category_come_back_in_their_order_with_those_no_row_has(declared, way):
+    schema, frame = declared
+    stored = Schema.from_dict(json.loads(json.dumps(schema.as_dict())))
+    rows = {"decode": lambda: stored.decode(schema.encode(frame).rows)}
+    rows["codes"] = lambda: stored.frame(schema.codes(frame))
+    pd.testing.assert_frame_equal(rows[way]().to_pandas(), frame.to_pandas())
+
+
+def test_a_stored_category_without_an_order_is_read_as_before(declared):
+    schema, frame = declared
+    stored = schema.as_dict()
+    stored["columns"][0].pop("order")
+    old = Schema.from_dict(stored)
+    kind = old["x"]
+    assert kind.labels == (*kind.known, *kind.pooled)
+    assert cells(old.decode(schema.encode(frame).rows)["x"]) == cells(frame["x"])
+
+
+@pytest.mark.parametrize("order", [["a", "b"], ["a", "b", "c", "c"], [1, 2, 3]])
+def test_an_order_that_is_none_of_the_levels_is_refused(declared, order):
+    stored = declared[0].as_dict()
+    stored["columns"][0]["order"] = order
+    with pytest.raises(StorageError, match="'order'"):
+        Schema.from_dict(stored)
+
+
+def test_a_level_that_was_declared_and_no_row_has_counts_as_never_seen(declared):
+    schema, _ = declared
+    parts = [
+        schema.encode(read_frame(pd.DataFrame({"x": pd.Categorical([level], [level])})))
+        for level in ("never", "other")
+    ]
+    assert torch.equal(parts[0].rows, parts[1].rows)
+    assert torch.equal(parts[0].shift, parts[1].shift)

@@ -30,6 +30,7 @@ from bnaf.tables.table import TYPES
 RARE = 5  # rows below which a level is pooled, a tenth of them in a short table
 MOST_LEVELS = 1000
 YES_NO = 2
+ORDERED = ("category", "ordered")  # types whose levels are declared
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +49,8 @@ class Category(Kind):
         type: Type of the column.
         of: Element type of the levels of a category.
         empty: Cells that were empty; their code is the last.
+        order: Levels that a category has, in its own order, also those that no row has; the known
+            and the pooled ones where it is empty.
     """
 
     name: ClassVar[str] = "category"
@@ -58,6 +61,7 @@ class Category(Kind):
     type: str
     of: str
     empty: int
+    order: tuple[str, ...] = ()
 
     @classmethod
     def fit(cls, column: Column, weights: Values | None = None) -> "Category":
@@ -88,6 +92,7 @@ class Category(Kind):
             column.type,
             column.of,
             int(column.empty.sum()),
+            tuple(dict.fromkeys(column.levels)) if column.type in ORDERED else (),
         )
 
     @property
@@ -118,7 +123,7 @@ class Category(Kind):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        return () if self.numeric else (*self.known, *self.pooled)
+        return () if self.numeric else self.order or (*self.known, *self.pooled)
 
     def codes(self, column: Column) -> Values:
         return super().codes(column) if self.numeric else label_codes(column, self.labels)
@@ -200,7 +205,9 @@ class Category(Kind):
         if self.numeric:
             values = np.array(everything, dtype=np.float64)[codes]
             return Column(name, self.type, np.where(empty, np.nan, values), empty)
-        return Column(name, self.type, codes, empty, everything, self.of)
+        places = {label: place for place, label in enumerate(self.labels)}
+        codes = np.array([places[level] for level in everything])[codes]
+        return Column(name, self.type, codes, empty, self.labels, self.of)
 
     def unusual(self, column: Column) -> str:
         names, codes = self._distinct(column)
@@ -224,6 +231,7 @@ class Category(Kind):
             "type": self.type,
             "of": self.of,
             "empty": self.empty,
+            "order": list(self.order),
         }
 
     @classmethod
@@ -240,13 +248,14 @@ class Category(Kind):
         if not shares[:-1].sum():
             raise refused("shares", "a level with a share", stored["shares"])
         kind = text_of(stored, "type", TYPES if numeric else TEXTS)
-        of = text_of(stored, "of", ("text", *TYPES))
+        of, order = text_of(stored, "of", ("text", *TYPES)), _stored_order(stored)
+        if order and (numeric or not {*known, *pooled} <= {*order}):
+            raise refused("order", "all levels, each of them once", stored["order"])
         if of != "text":
-            for level in {*known, *pooled} if not numeric else ():
+            for level in {*known, *pooled, *order} if not numeric else ():
                 _check_number(level)
-        return cls(
-            known, pooled, tuple(shares.tolist()), numeric, kind, of, whole_of(stored, "empty")
-        )
+        empty = whole_of(stored, "empty")
+        return cls(known, pooled, tuple(shares.tolist()), numeric, kind, of, empty, order)
 
 
 def _tally(
@@ -261,7 +270,7 @@ def _tally(
     if column.holds == "numbers":
         return found.tolist(), counts
     levels = [column.levels[code] for code in found]
-    if column.type != "text":  # categories have an order of their own
+    if column.type in ORDERED:
         return levels, counts
     order = sorted(range(len(levels)), key=levels.__getitem__)
     return [levels[place] for place in order], counts[order]
@@ -275,6 +284,14 @@ def _rare(counts: np.ndarray, rows: int) -> np.ndarray:
     if not rare.any():
         rare[np.argmin(counts)] = True
     return rare
+
+
+def _stored_order(stored: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the order of levels that a file has; older ones have none."""
+    order = texts_of(stored, "order") if "order" in stored else ()
+    if len({*order}) < len(order):
+        raise refused("order", "levels, each of them once", stored["order"])
+    return order
 
 
 def _check_number(level: str) -> None:
