@@ -2,6 +2,7 @@
 
 import datetime
 import json
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -15,7 +16,7 @@ from bnaf import StorageError, TableError
 from bnaf.columns.constant import Constant
 from bnaf.columns.schema import Schema
 from bnaf.tables.column import Column
-from bnaf.tables.frames import read_frame
+from bnaf.tables.frames import Frame, read_frame
 
 ROWS = 200
 RANDOM = np.random.default_rng(5)
@@ -205,11 +206,37 @@ def test_bounds_that_rows_lie_outside_of_are_refused():
         Schema.fit(frame, bounds={"x": (2, 1)})
 
 
-def test_empty_cells_of_a_column_that_had_none_are_integrated_out():
-    schema, _ = fitted("whole numbers")
-    rows, shift = schema.encode(read_frame({"x": [None, 3], "other": [0.0, 0.0]}))
-    assert torch.isnan(rows[0, 0])
-    assert shift[0, 0] == 0
+COMPLETE = [name for name in COLUMNS if "empty" not in name]
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+def test_empty_cells_of_a_column_that_had_none_are_integrated_out(name):
+    schema, frame = fitted(name)
+    kind = schema["x"]
+    gone = replace(frame["x"], empty=np.ones(ROWS, dtype=bool))
+    level, number, shift = kind.encode(gone)
+    assert level is None or np.isnan(level).all()
+    assert number is None or np.isnan(number.middle).all()
+    assert not shift.any()
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+def test_empty_cells_that_are_integrated_out_come_back_empty(name):
+    schema, frame = fitted(name)
+    gone = replace(frame["x"], empty=np.ones(ROWS, dtype=bool))
+    if schema["x"].levels or schema["x"].numbers:
+        rows = schema.encode(Frame((gone, frame["other"]))).rows
+        assert schema.decode(rows)["x"].empty.all()
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+def test_an_empty_cell_where_none_was_makes_a_context_without_nan(name):
+    schema, frame = fitted(name)
+    gone = Frame((replace(frame["x"], empty=np.ones(ROWS, dtype=bool)), frame["other"]))
+    context = schema.encode_given(gone)
+    assert context.isfinite().all()
+    assert schema.unusual(gone, given=True) == {"x": "200 empty, where none was"}
+    assert schema.unusual(gone) == {}
 
 
 DAMAGES = (None, "?", -1, [], {}, [float("nan")], 1e400, [[]])

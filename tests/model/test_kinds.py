@@ -501,3 +501,18 @@ def test_validation_rows_in_a_file_are_text_where_the_table_is(tmp_path):
     alone.to_csv(tmp_path / "alone.csv", index=False)
     models = [fit_kinds(frame, valid=valid) for valid in (alone, tmp_path / "alone.csv")]
     assert models[0].record["valid"] == models[1].record["valid"]
+
+
+@pytest.mark.parametrize("name", ["member", "visits", "price", "income", "day", "unit"])
+def test_an_empty_cell_where_none_was_has_no_share(model, name):
+    shares = model.log_shares(FRAME.assign(**{name: None}))
+    assert (shares[:, MODELLED.index(name)] == 0).all()
+    assert shares.isfinite().all()
+
+
+def test_a_category_that_is_integrated_out_is_the_sum_over_its_levels():
+    frame = FRAME[["weight", "member"]]
+    model = fit_kinds(frame, flow="mixed")
+    rows = [frame.assign(member=level, weight=None) for level in (True, False, None)]
+    both, one, out = (model.log_prob(each) for each in rows)
+    torch.testing.assert_close(torch.logaddexp(both, one), out)

@@ -39,7 +39,8 @@ class Category(Kind):
 
     The pool always holds a level that was seen, the rarest if none is rare, so that what was
     never seen has a mass and no draw is without a value. An empty cell is a level of its own
-    where there were some, else it counts as never seen.
+    where there were some; else it is integrated out, and later columns see nothing of it, or where
+    it is conditioned on, the pool.
 
     Args:
         known: Levels with a code of their own, in the order of the codes.
@@ -103,6 +104,10 @@ class Category(Kind):
     def numbers(self) -> int:
         return 0
 
+    @property
+    def may_be_empty(self) -> bool:
+        return bool(self.empty)
+
     def describe(self) -> str:
         total = len(self.known) + len(self.pooled)
         if total == YES_NO:
@@ -138,9 +143,11 @@ class Category(Kind):
         return plain_name(text, 20) or "''"
 
     @cached_property
-    def _codes(self) -> dict[Any, tuple[int, float]]:
+    def _codes(self) -> dict[Any, tuple[float, float]]:
         """Code and log-share of every level; ``None`` stands for those never seen."""
-        found = {level: (code, 0.0) for code, level in enumerate(self.known)}
+        found: dict[Any, tuple[float, float]] = {
+            level: (code, 0.0) for code, level in enumerate(self.known)
+        }
         pool = len(self.known)
         for level, share in zip((*self.pooled, None), self.shares, strict=True):
             found[level] = (pool, math.log(share) if share else -math.inf)
@@ -149,7 +156,7 @@ class Category(Kind):
     def encode(self, column: Column) -> Parts:
         names, codes = self._distinct(column)
         found = [self._codes.get(name, self._codes[None]) for name in names]
-        found.append((self.levels - 1, 0.0) if self.empty else self._codes[None])
+        found.append((self.levels - 1 if self.empty else math.nan, 0.0))
         table = np.array(found)[np.where(column.empty, len(names), codes)]
         return Parts(table[:, 0].astype(np.float64), None, table[:, 1].astype(np.float64))
 
@@ -160,6 +167,8 @@ class Category(Kind):
     def scores(self, column: Column) -> Parts:
         """Return levels, and of numbers also how large they are, for they have an order."""
         parts = self.encode(column)
+        assert parts.level is not None
+        parts = parts._replace(level=np.nan_to_num(parts.level, nan=len(self.known)))
         if not self.numeric:
             return parts
         levels = np.array([*self.known, *self.pooled])
@@ -192,15 +201,14 @@ class Category(Kind):
         generator: np.random.Generator,
     ) -> Column:
         assert level is not None
-        codes = level.astype(np.int64)
+        empty = np.isnan(level) | (self.may_be_empty & (level == self.levels - 1))
+        codes = np.where(empty, 0, level).astype(np.int64)
         pool = len(self.known)
         inside = np.flatnonzero(codes == pool)
         shares = np.array(self.shares[:-1])
         if len(inside) and len(shares) > 1:
             drawn = generator.choice(len(shares), len(inside), p=shares / shares.sum())
             codes[inside] = pool + drawn
-        empty = level == self.levels - 1 if self.empty else np.zeros(len(level), dtype=bool)
-        codes[empty] = 0
         everything = (*self.known, *self.pooled)
         if self.numeric:
             values = np.array(everything, dtype=np.float64)[codes]
@@ -214,8 +222,7 @@ class Category(Kind):
         seen = np.array([name in self._codes and name is not None for name in names] or [True])
         wrong = ~seen[np.where(column.empty, 0, codes)] & ~column.empty
         if not wrong.any():
-            none = int(column.empty.sum())
-            return f"{none:,} empty, where none was" if none and not self.empty else ""
+            return ""
         place = int(np.flatnonzero(wrong)[0])
         first = names[codes[place]]
         shown = number_text(column.as_numbers().values[place]) if self.numeric else first

@@ -80,6 +80,10 @@ class Date(Kind):
     def numbers(self) -> int:
         return 1
 
+    @property
+    def may_be_empty(self) -> bool:
+        return self.inner.may_be_empty
+
     def describe(self) -> str:
         what = "times" if self.type.startswith(("time3", "time6", "duration")) else "dates"
         text = f"{what} by the {self.resolution}"

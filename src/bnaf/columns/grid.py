@@ -79,6 +79,10 @@ class Grid(Kind):
     def numbers(self) -> int:
         return 1
 
+    @property
+    def may_be_empty(self) -> bool:
+        return bool(self.empty)
+
     def describe(self) -> str:
         width = self.lattice.width
         what = "whole numbers" if width == 1 else f"numbers on a grid of {shown(width)}"

@@ -33,7 +33,8 @@ class Parts(NamedTuple):
 
     Args:
         level: Code of its level, or of its status: zero for an ordinary number, then empty, then
-            one per atom. ``None`` where the column has no levels.
+            one per atom. It is nan where the cell is empty and no cell was in the fit: such a cell
+            is integrated out. ``None`` where the column has no levels.
         number: Its number, nan where the cell has none. ``None`` where the column has no numbers.
         shift: What is to be added to the log-density of the flow, in the units of the table.
     """
@@ -61,6 +62,11 @@ class Kind(ABC):
     @abstractmethod
     def numbers(self) -> int:
         """Whether it has a number, as 0 or 1."""
+
+    @property
+    @abstractmethod
+    def may_be_empty(self) -> bool:
+        """Whether some cells were empty, so that this has a probability."""
 
     @property
     def given_numbers(self) -> int:
@@ -96,7 +102,7 @@ class Kind(ABC):
 
     @abstractmethod
     def encode(self, column: Column) -> Parts:
-        """Return cells as a flow sees them.
+        """Return cells as a flow sees them; an empty one, where none was, has mass one.
 
         Raises:
             TableError: If they cannot be of this kind.
@@ -126,7 +132,11 @@ class Kind(ABC):
         return Snapped(x, np.zeros_like(x), np.zeros_like(x))
 
     def scores(self, column: Column) -> Parts:
-        """Return cells to be conditioned on: numbers of order one, zero where there is none."""
+        """Return cells to be conditioned on: numbers of order one, zero where there is none.
+
+        An empty cell where none was is one of the pooled levels, for a flow knows no other that
+        stands for what it has not seen.
+        """
         parts = self.encode(column)
         if parts.number is None:
             return parts

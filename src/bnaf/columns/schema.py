@@ -15,6 +15,7 @@ from bnaf.columns.registry import KINDS
 from bnaf.columns.stored import entry, refused, text_of
 from bnaf.columns.text import LeftOut
 from bnaf.errors import BnafError, StorageError, TableError
+from bnaf.tables.column import Column
 from bnaf.tables.frames import Frame
 from bnaf.tables.names import check_names, find_columns
 
@@ -214,6 +215,8 @@ class Schema:
     def encode_given(self, frame: Frame) -> Float64[Tensor, "rows width"]:
         """Return rows to be conditioned on: levels, then numbers of order one; without nan.
 
+        An empty cell where none was is one of the pooled levels, and its number zero.
+
         Raises:
             TableError: If a column is missing, or cells cannot be of its kind.
         """
@@ -257,10 +260,16 @@ class Schema:
         told = {name: kind.describe() for name, kind in zip(self.names, self.kinds, strict=True)}
         return told | {column.name: f"left out: {column.reason}" for column in self.left_out}
 
-    def unusual(self, frame: Frame) -> dict[str, str]:
-        """Return what is far from all that was seen, by name of the column, in words."""
+    def unusual(self, frame: Frame, *, given: bool = False) -> dict[str, str]:
+        """Return what is far from all that was seen, by name of the column, in words.
+
+        Args:
+            frame: The rows.
+            given: Whether they are conditioned on, so that empty cells where none was matter.
+        """
         told = {
             name: kind.unusual(frame[name])
+            or (_told_empty(frame[name]) if given and not kind.may_be_empty else "")
             for name, kind in zip(self.names, self.kinds, strict=True)
         }
         return {name: words for name, words in told.items() if words}
@@ -298,6 +307,11 @@ class Schema:
             raise StorageError(f"A model expects columns that can be: {error}") from None
         reasons = [(text_of(item, "name"), text_of(item, "reason")) for item in left_out]
         return cls(names, kinds, tuple(LeftOut(*reason) for reason in reasons))
+
+
+def _told_empty(column: Column) -> str:
+    empty = int(column.empty.sum())
+    return f"{empty:,} empty, where none was" if empty else ""
 
 
 def _sorted_parts(parts: Sequence[Parts]) -> tuple[list[np.ndarray], list[Snapped]]:

@@ -242,7 +242,7 @@ class KindEncoding(Encoding):
     def unusual(self, given: Float64[Tensor, "rows given"]) -> dict[str, str]:
         if self.given_schema is None:
             return {}
-        return self.given_schema.unusual(self.given_schema.frame(given))
+        return self.given_schema.unusual(self.given_schema.frame(given), given=True)
 
     def read(self, source: Any, *, drop_missing: bool, **reading: Any) -> Table:
         columns = (*self.columns, *self.given_columns)
