@@ -317,3 +317,29 @@ def test_a_level_that_was_declared_and_no_row_has_counts_as_never_seen(declared)
     ]
     assert torch.equal(parts[0].rows, parts[1].rows)
     assert torch.equal(parts[0].shift, parts[1].shift)
+
+
+def times_of_day(unit, count):
+    ticks = unit * RANDOM.integers(0, 86_400_000_000 // unit, count)
+    start = datetime.datetime(2024, 1, 1)
+    return [(start + datetime.timedelta(microseconds=int(tick))).time() for tick in ticks]
+
+
+@pytest.mark.parametrize(
+    ("unit", "told"),
+    [(3_600_000_000, "hour"), (60_000_000, "minute"), (1_000_000, "second"), (1, "microsecond")],
+)
+def test_times_of_day_are_drawn_on_their_grid_and_within_a_day(unit, told):
+    schema = Schema.fit(read_frame({"x": times_of_day(unit, 500)}))
+    assert schema.describe() == {"x": f"times by the {told}"}
+    rows = torch.zeros(301, 3, dtype=torch.float64)
+    rows[:, 0] = torch.linspace(-30, 30, 301, dtype=torch.float64)
+    drawn = schema.decode(rows)["x"]
+    ticks = drawn.values
+    assert 0 <= ticks.min() < ticks.max() <= 86_400_000_000 - unit
+    assert not (ticks % unit).any()
+
+
+def test_midnight_alone_and_empty_cells_are_times_by_the_hour():
+    schema = Schema.fit(read_frame({"x": [datetime.time(0), None] * 20}))
+    assert schema.describe() == {"x": "times by the hour, 20 empty"}

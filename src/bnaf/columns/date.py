@@ -28,11 +28,12 @@ RESOLUTIONS = {
     "nanosecond": 1e-9,
 }
 MOST_TICKS = 2**62
+TIMES = ("time32", "time64")  # of day
 
 
 @dataclass(frozen=True, eq=False)
 class Date(Kind):
-    """Dates or times of a resolution.
+    """Dates or times of a resolution; times of day lie within a day.
 
     Args:
         inner: How their multiples since the first are modelled.
@@ -67,9 +68,9 @@ class Date(Kind):
         origin = int(present.min())
         resolution, ticks = _resolution(present, column.type)
         numbers = _since(column, origin, ticks)
-        free: Bounds = (None, None)
         gridded = is_gridded(numbers.present, numbers.type)
-        inner = (Grid if gridded else Number).fit(numbers, weights, free)
+        within = _bounds_of_day(column.type, origin, ticks)
+        inner = (Grid if gridded else Number).fit(numbers, weights, within)
         return cls(inner, resolution, ticks, origin, column.type)
 
     @property
@@ -85,7 +86,7 @@ class Date(Kind):
         return self.inner.may_be_empty
 
     def describe(self) -> str:
-        what = "times" if self.type.startswith(("time3", "time6", "duration")) else "dates"
+        what = "times" if self.type.startswith((*TIMES, "duration")) else "dates"
         text = f"{what} by the {self.resolution}"
         if what == "dates":
             first, last = (self._shown(end) for end in self.inner.seen)
@@ -192,10 +193,20 @@ def _unit(kind: str) -> str:
 def _resolution(ticks: np.ndarray, kind: str) -> tuple[str, int]:
     """Return the coarsest resolution that all ticks are multiples of, and its ticks."""
     for name, seconds in RESOLUTIONS.items():
+        if name == "day" and kind.startswith(TIMES):
+            continue
         size = round(seconds * UNITS[_unit(kind)])
         if size <= 1 or not (ticks % size).any():
             return name, max(size, 1)
     raise AssertionError("one tick divides all")
+
+
+def _bounds_of_day(kind: str, origin: int, ticks: int) -> Bounds:
+    """Return the first and the last multiple of a day, of times of day; none of dates."""
+    if not kind.startswith(TIMES):
+        return None, None
+    day = round(RESOLUTIONS["day"] * UNITS[_unit(kind)])
+    return float(-origin // ticks), float((day - 1 - origin) // ticks)
 
 
 def _since(column: Column, origin: int, ticks: int) -> Column:
