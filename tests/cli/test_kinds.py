@@ -206,9 +206,11 @@ def test_sample_refuses_a_column_that_it_cannot_be_given(folder):
     assert "--given names 'key'" in result.stderr
 
 
-def test_sample_warns_of_a_level_that_was_never_seen(folder):
-    result = succeed("sample", folder / "m.safetensors", "-n", "2", "--given", "city=Ulm")
-    assert "levels never seen, such as 'Ulm'" in result.stderr
+def test_sample_refuses_a_level_that_was_never_seen(folder):
+    result = run("sample", folder / "m.safetensors", "-n", "2", "--given", "city=Ulm")
+    assert result.exit_code == 1
+    assert "'city' expects one of Oslo, Rome, Łódź, got 'Ulm'" in result.stderr
+    assert "leave it out of --given." in result.stderr
 
 
 def test_info_shows_how_columns_were_read(folder):

@@ -181,7 +181,6 @@ def test_several_rows_cannot_be_given_to_modelled_columns(model):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"city": "Ulm"}, "'city'.*levels never seen, such as 'Ulm'"),
         ({"visits": 5000}, "'visits'"),
         ({"weight": 5000.0}, "'weight'"),
     ],
@@ -516,3 +515,56 @@ def test_a_category_that_is_integrated_out_is_the_sum_over_its_levels():
     rows = [frame.assign(member=level, weight=None) for level in (True, False, None)]
     both, one, out = (model.log_prob(each) for each in rows)
     torch.testing.assert_close(torch.logaddexp(both, one), out)
+
+
+IMPOSSIBLE = [
+    ({"city": "Ulm"}, r"'city' expects one of Oslo, Rome, Łódź, got 'Ulm'; .* of given="),
+    ({"member": 2}, "'member' expects one of false, true, got '2'"),
+    ({"member": None}, "'member' expects a value, for no cell was empty, got an empty cell"),
+    ({"visits": 41.5}, "'visits' expects a whole number, such as 41 or 42, got '41.5'"),
+    ({"price": "40.3"}, "'price' expects a number on a grid of 0.25, such as 40.25 or 40.5"),
+    ({"income": -5}, "'income' expects a number, at least 0, got '-5'"),
+    ({"day": "2021-03-04 10:30:00"}, "'day' expects one by the day, such as 2021-03-04 .* or"),
+    ({"unit": "lb"}, "'unit' expects its one value, kg, got 'lb'"),
+]
+
+
+@pytest.mark.parametrize(("given", "words"), IMPOSSIBLE, ids=lambda each: str(each)[:24])
+def test_what_has_no_probability_cannot_be_given(model, given, words):
+    with pytest.raises(TableError, match=words):
+        model.sample_table(2, given, seed=0)
+
+
+@pytest.fixture(scope="module")
+def rare():
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "town": random.choice(["Oslo", "Rome"], 200).astype(object),
+            "births": random.choice([0, 1, 2, 4], 200),
+        }
+    )
+    frame.loc[:2, "town"] = ["Bern", "Kiel", "Ghent"]
+    frame.loc[:1, "births"] = [10, 12]
+    return fit_kinds(frame)
+
+
+@pytest.mark.parametrize(("name", "value"), [("town", "Kiel"), ("births", 10)])
+def test_a_rare_level_that_is_given_is_not_another_of_its_pool(rare, name, value):
+    drawn = rare.sample_table(40, {name: value}, seed=0).to_pandas()
+    assert (drawn[name] == value).all()
+
+
+@pytest.mark.filterwarnings("ignore::bnaf.errors.FewDrawsWarning")
+@pytest.mark.parametrize(("name", "value"), [("town", "Ulm"), ("births", 8)])
+def test_a_level_never_seen_is_one_of_the_rare_ones_and_keeps_its_name(rare, name, value):
+    with pytest.warns(TableWarning, match="levels never seen"):
+        drawn = rare.sample_table(40, {name: value}, seed=0).to_pandas()
+    assert (drawn[name] == value).all()
+
+
+def test_a_number_between_the_values_of_a_column_cannot_be_given(rare):
+    with pytest.raises(
+        TableError, match=r"'births' expects one of 0, 1, 2, 4, 10, 12, got '2\.5'"
+    ):
+        rare.sample_table(2, {"births": 2.5}, seed=0)

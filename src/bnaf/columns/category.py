@@ -20,6 +20,7 @@ from bnaf.columns.kind import (
     labelled,
     told_empty,
 )
+from bnaf.columns.lattice import find_lattice
 from bnaf.columns.ranges import finite_numbers
 from bnaf.columns.stored import flag_of, numbers_of, refused, text_of, texts_of, whole_of
 from bnaf.errors import TableError
@@ -30,6 +31,7 @@ from bnaf.tables.table import TYPES
 RARE = 5  # rows below which a level is pooled, a tenth of them in a short table
 MOST_LEVELS = 1000
 YES_NO = 2
+LISTED = 12  # levels in a message
 ORDERED = ("category", "ordered")  # types whose levels are declared
 
 
@@ -228,6 +230,33 @@ class Category(Kind):
         shown = number_text(column.as_numbers().values[place]) if self.numeric else first
         such = "" if shown == UNKNOWN else f", such as {plain_name(shown, 20)!r}"
         return f"{int(wrong.sum()):,} of levels never seen{such}"
+
+    def expected(self, column: Column) -> str:
+        names, codes = self._distinct(column)
+        given = [names[code] for code in codes[~column.empty]]
+        if all(name in self._codes for name in given) or self._pools(column):
+            return ""
+        levels = [level for level in self.order or sorted(self.labels) if level in self._codes]
+        if self.numeric:
+            value = column.as_numbers().present[0]
+            levels = sorted([*self.known, *self.pooled], key=lambda level: abs(level - value))
+        if len(levels) <= LISTED:
+            listed = [self._shown(level) for level in (sorted(levels) if self.numeric else levels)]
+            return f"one of {', '.join(listed)}"
+        near = levels[:2] if self.numeric else levels[:LISTED]
+        return f"one of {len(levels):,} levels, such as {', '.join(map(self._shown, near))}"
+
+    def _pools(self, column: Column) -> bool:
+        """Return whether a level that was never seen may be one of the rare ones.
+
+        Numbers must then be on the grid of the others.
+        """
+        if len(self.pooled) == 1 or (not self.numeric and not self.textual):
+            return False
+        if not self.numeric:
+            return True
+        lattice = find_lattice(np.array([*self.known, *self.pooled]))
+        return lattice is None or not any(map(lattice.between, column.as_numbers().present))
 
     def as_dict(self) -> dict[str, Any]:
         return {

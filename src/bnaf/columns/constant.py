@@ -118,6 +118,10 @@ class Constant(Kind):
         other = int(self._differs(column).sum())
         return f"{other:,} that differ from the one value that was seen" if other else ""
 
+    def expected(self, column: Column) -> str:
+        one = "nothing" if self.value is None else self.describe().partition(": ")[2]
+        return f"its one value, {one}" if self._differs(column).any() else ""
+
     def as_dict(self) -> dict[str, Any]:
         return {"value": self.value, "type": self.type, "of": self.of}
 

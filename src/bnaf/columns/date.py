@@ -9,11 +9,11 @@ import numpy as np
 
 from bnaf.columns.grid import Grid
 from bnaf.columns.kind import Bounds, Kind, Parts, Snapped, Values, told_empty
-from bnaf.columns.lattice import is_gridded
+from bnaf.columns.lattice import Lattice, is_gridded
 from bnaf.columns.number import Number
 from bnaf.columns.stored import entry, refused, text_of, whole_of
 from bnaf.errors import StorageError, TableError
-from bnaf.tables.cells import as_dates, date_type
+from bnaf.tables.cells import arrow_cells, as_dates, date_type
 from bnaf.tables.column import Column
 from bnaf.tables.names import list_columns
 
@@ -114,6 +114,15 @@ class Date(Kind):
 
     def unusual(self, column: Column) -> str:
         return self.inner.unusual(self._numbers(column)) and "far from all dates that were seen"
+
+    def expected(self, column: Column) -> str:
+        values = self._numbers(column).present
+        lattice = self.inner.lattice if isinstance(self.inner, Grid) else Lattice(0, 1, 0)
+        near = lattice.between(values[0]) if len(values) else ()
+        if not near:
+            return ""
+        first, last = arrow_cells(self.column(column.name, np.array(near))).to_pylist()
+        return f"one by the {self.resolution}, such as {first} or {last}"
 
     def _numbers(self, column: Column) -> Column:
         """Return multiples of the resolution since the first date.

@@ -148,6 +148,14 @@ class Kind(ABC):
         del column
         return ""
 
+    def expected(self, column: Column) -> str:
+        """Return what the one cell of a column should be if it cannot be given, in a few words.
+
+        Nothing where it can, for it has a probability or a density of its own.
+        """
+        del column
+        return ""
+
     @abstractmethod
     def as_dict(self) -> dict[str, Any]:
         """Return all of it as JSON holds it."""

@@ -11,7 +11,7 @@ from bnaf.columns.bounds import choose_bounds, open_ends, outside, told_bounds
 from bnaf.columns.kind import Bounds, Kind, Parts, Snapped, Values, shown, told_empty
 from bnaf.columns.lattice import MOST_DIGITS, find_lattice
 from bnaf.columns.opening import Opening
-from bnaf.columns.ranges import finite_numbers, told_far
+from bnaf.columns.ranges import finite_numbers, told_far, told_within
 from bnaf.columns.stored import (
     SMALLEST,
     bounds_of,
@@ -158,6 +158,9 @@ class Number(Kind):
 
     def unusual(self, column: Column) -> str:
         return told_far(column.as_numbers().present, self.seen, self.bounds)
+
+    def expected(self, column: Column) -> str:
+        return told_within(column.as_numbers().present, self.bounds)
 
     def as_dict(self) -> dict[str, Any]:
         return {

@@ -30,6 +30,11 @@ def finite_numbers(column: Column) -> Float64[np.ndarray, " cells"]:
     return values
 
 
+def told_within(values: Float64[np.ndarray, " cells"], bounds: Bounds) -> str:
+    """Return what numbers should be if some lie outside of the bounds, in a few words."""
+    return f"a number{told_bounds(bounds)}" if outside(values, bounds).any() else ""
+
+
 def told_far(
     values: Float64[np.ndarray, " cells"], seen: tuple[float, float], bounds: Bounds
 ) -> str:

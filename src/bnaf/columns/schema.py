@@ -9,12 +9,14 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
+from bnaf._text import plain_name
 from bnaf.columns.detection import fit_column
 from bnaf.columns.kind import Bounds, Kind, Parts, Snapped
 from bnaf.columns.registry import KINDS
 from bnaf.columns.stored import entry, refused, text_of
 from bnaf.columns.text import LeftOut
-from bnaf.errors import BnafError, StorageError, TableError
+from bnaf.errors import Argument, BnafError, StorageError, TableError
+from bnaf.tables.cells import arrow_cells
 from bnaf.tables.column import Column
 from bnaf.tables.frames import Frame
 from bnaf.tables.names import check_names, find_columns
@@ -273,6 +275,27 @@ class Schema:
             for name, kind in zip(self.names, self.kinds, strict=True)
         }
         return {name: words for name, words in told.items() if words}
+
+    def check_given(self, frame: Frame) -> None:
+        """Check that one row of some of the columns can be given.
+
+        Raises:
+            TableError: If a value has no probability of its own.
+        """
+        for column in frame.columns:
+            kind = self[column.name]
+            wanted = kind.expected(column)
+            if column.empty.any() and not kind.may_be_empty:
+                wanted = "a value, for no cell was empty"
+            if wanted:
+                (cell,) = arrow_cells(column).to_pylist()
+                got = "an empty cell" if cell is None else repr(plain_name(str(cell), 20))
+                raise TableError(
+                    f"Column {column.name!r} expects {wanted}, got {got}; give another value, or "
+                    "leave it out of ",
+                    Argument("given"),
+                    ".",
+                )
 
     def as_dict(self) -> dict[str, Any]:
         """Return all of it as JSON holds it."""

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64
 from torch import Tensor
 
 from bnaf.columns.schema import Schema
@@ -32,6 +32,20 @@ class Encoded(NamedTuple):
 
     rows: Tensor
     shift: Tensor | float
+
+
+class GivenCells(NamedTuple):
+    """Some columns of a row, which the others are drawn given.
+
+    Args:
+        row: The row of the flow, nan where it is not given.
+        codes: The codes of the row.
+        known: Which columns are given.
+    """
+
+    row: Float64[Tensor, " _"]
+    codes: Float64[Tensor, " columns"]
+    known: Bool[Tensor, " columns"]
 
 
 class Encoding(ABC):
@@ -91,7 +105,7 @@ class Encoding(ABC):
         context: Float64[Tensor, "*_ _"] | None,
         *,
         outside: str,
-        partial: Float64[Tensor, " _"] | None = None,
+        partial: GivenCells | None = None,
     ) -> Float64[Tensor, "count *batch columns"]:
         """Return codes of rows drawn from a law of the flow.
 
@@ -103,8 +117,8 @@ class Encoding(ABC):
             partial: What :meth:`bnaf.model.encoding.Encoding.partial` returned.
         """
 
-    def partial(self, given: Any) -> Float64[Tensor, " _"] | None:
-        """Return a row of the flow of which some modelled columns are given; none by default."""
+    def partial(self, given: Any) -> GivenCells | None:
+        """Return what is given of modelled columns; nothing by default."""
         return None
 
     schema: Schema | None = None
@@ -152,8 +166,13 @@ class Encoding(ABC):
         """Return what of given columns is far from all that was seen, by name and in words."""
 
     @abstractmethod
-    def table(self, codes: Float64[Tensor, "rows columns"]) -> Table | Frame:
-        """Return codes of modelled columns as a table with their names and types."""
+    def table(self, codes: Float64[Tensor, "rows columns"], given: Any = None) -> Table | Frame:
+        """Return codes of modelled columns as a table with their names and types.
+
+        Args:
+            codes: The codes.
+            given: What was given, of which levels without a code keep their text.
+        """
 
     @abstractmethod
     def read(self, source: Any, *, drop_missing: bool, **reading: Any) -> Table:

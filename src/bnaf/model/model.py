@@ -371,7 +371,7 @@ class Model:
                 f"sample_table expects one row of given columns, got {tuple(rows.shape[1:-1])}; "
                 "use sample, which returns a tensor."
             )
-        return self.encoding.table(rows.reshape(count, self.features))
+        return self.encoding.table(rows.reshape(count, self.features), given)
 
     @property
     def _exact(self) -> ExactFlow:

@@ -10,7 +10,7 @@ from torch import Tensor
 from bnaf.errors import SettingsError
 from bnaf.flows.flow import Flow
 from bnaf.model._chunks import common_batch
-from bnaf.model.encoding import SAME, Encoded, Encoding
+from bnaf.model.encoding import SAME, Encoded, Encoding, GivenCells
 from bnaf.model.standardisation import Standardisation
 from bnaf.tables.frames import read_frame
 from bnaf.tables.reading import read_table
@@ -91,7 +91,7 @@ class NumberEncoding(Encoding):
         context: Float64[Tensor, "*_ _"] | None,
         *,
         outside: str,
-        partial: Float64[Tensor, " _"] | None = None,
+        partial: GivenCells | None = None,
     ) -> Float64[Tensor, "count *batch columns"]:
         drawn = law.sample((count,), outside=outside)
         return self.standardisation.invert(drawn, context)
@@ -149,7 +149,7 @@ class NumberEncoding(Encoding):
         reading |= {"given": self.given_columns, "warn": False}
         return read_table(source, columns=columns, drop_missing=drop_missing, **reading)
 
-    def table(self, codes: Float64[Tensor, "rows columns"]) -> Table:
+    def table(self, codes: Float64[Tensor, "rows columns"], given: Any = None) -> Table:
         return Table(codes, self.columns, self.types)
 
 
