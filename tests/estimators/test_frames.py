@@ -10,7 +10,7 @@ from near import assert_near
 from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
 
-from bnaf import ShapeError, TableError
+from bnaf import SettingsError, ShapeError, TableError, TableWarning
 from bnaf.estimators import ConditionalFlowDensity, FlowDensity, FlowOutlierDetector
 
 SMALL = {
@@ -254,3 +254,19 @@ def test_empty_cells_of_y_are_refused():
 def test_as_many_rows_of_x_as_of_y_are_expected():
     with pytest.raises(TableError, match="as many rows, got 79 and 80"):
         ConditionalFlowDensity(**SMALL).fit(X, NUMBER[:79])
+
+
+@pytest.mark.parametrize(
+    "name", ["predict_std", "predict_quantiles", "predict_interval", "cdf", "crps"]
+)
+def test_what_is_of_numbers_alone_is_refused_of_a_category(classifier, name):
+    more = (LEVEL,) if name in ("cdf", "crps") else ()
+    with pytest.raises(SettingsError, match=f"{name} is of numbers, got .*; predict_proba"):
+        getattr(classifier, name)(FRAME[["city", "visits"]], *more)
+
+
+def test_probabilities_of_classes_come_with_one_warning_of_what_is_unusual(classifier):
+    given = FRAME[["city", "visits"]].assign(city="Ulm")
+    with pytest.warns(TableWarning) as told:
+        classifier.predict_proba(given)
+    assert [str(each.message).partition(": ")[2] for each in told] == ["80 of levels never seen."]

@@ -189,24 +189,23 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
         """Return the probability of each of ``classes_`` for each row of X, where y has some."""
         check_is_fitted(self)
         given = self._frame(X)
-        context = self.model_.encoding.codes(given, "given")
-        scores = np.empty((len(given), len(self.classes_)))
-        for place, code in enumerate(self._class_codes):
-            rows = torch.full((len(given), 1), float(code), dtype=torch.float64)
-            scores[:, place] = self.model_.log_prob(rows, context).numpy()
+        context = self.model_.encoding.codes(given, "given").unsqueeze(1)  # (rows, 1, columns)
+        codes = torch.from_numpy(self._class_codes).reshape(1, -1, 1)
+        scores = self.model_.log_prob(codes, context).numpy()
         shares = np.exp(scores - scores.max(1, keepdims=True))
         probabilities: np.ndarray = shares / shares.sum(1, keepdims=True)
         return probabilities
 
     def predict_std(self, X: Any) -> np.ndarray:
-        """Return the conditional deviation of y for each row of X, in the shape of y."""
+        """Return the conditional deviation of numbers y for each row of X, in the shape of y."""
+        self._expect_numbers("predict_std")
         return self._moments(X)[1]
 
     def cdf(self, X: Any, y: Any) -> np.ndarray:
         """Return the probability of at most y, for each row of one column.
 
         Raises:
-            SettingsError: If y has several columns.
+            SettingsError: If y has several columns, or is a category.
         """
         self._expect_one("cdf")
         if not self.model_.encoding.noisy:
@@ -226,7 +225,7 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
         """Return the continuous ranked probability score of each row of one column.
 
         Raises:
-            SettingsError: If y has several columns.
+            SettingsError: If y has several columns, or is a category.
         """
         self._expect_one("crps")
         given, targets = self._given(X), np.asarray(y, dtype=np.float64)
@@ -253,6 +252,7 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
         Returns:
             Shape (rows, 2), with the columns of y behind where ``fit`` saw such.
         """
+        self._expect_numbers("predict_interval")
         coverage = between("coverage", coverage, 0, 1)
         return self.predict_quantiles(X, ((1 - coverage) / 2, (1 + coverage) / 2))
 
@@ -270,7 +270,11 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
 
         Returns:
             Shape (rows, quantiles), with the columns of y behind where ``fit`` saw such.
+
+        Raises:
+            SettingsError: If y is a category.
         """
+        self._expect_numbers("predict_quantiles")
         levels = np.asarray(quantiles, dtype=np.float64)
         if levels.ndim != 1 or not ((levels >= 0) & (levels <= 1)).all():
             raise SettingsError(f"quantiles must be numbers between 0 and 1, got {quantiles!r}.")
@@ -363,8 +367,15 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
         """Whether quantiles are roots of the flow: of one column of numbers."""
         return self.n_outputs_ == 1 and self.model_.encoding.continuous
 
-    def _expect_one(self, name: str) -> None:
+    def _expect_numbers(self, name: str) -> None:
         check_is_fitted(self)
+        if hasattr(self, "classes_") or self.model_.encoding.labels:
+            raise SettingsError(
+                f"{name} is of numbers, got a category as y; predict_proba has probabilities."
+            )
+
+    def _expect_one(self, name: str) -> None:
+        self._expect_numbers(name)
         if self.n_outputs_ > 1:
             raise SettingsError(
                 f"{name} is of one column of y, got {self.n_outputs_}; fit one for each column."
