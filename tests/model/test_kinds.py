@@ -66,22 +66,23 @@ def test_shares_of_cells_add_up_to_the_row(model):
 
 def test_a_constant_has_no_share_and_another_value_is_impossible(model):
     assert (model.log_shares(FRAME)[:, MODELLED.index("unit")] == 0).all()
-    assert model.log_prob(FRAME.assign(unit="lb")).eq(-torch.inf).all()
+    assert model.log_prob(FRAME.assign(unit="lb"), warn=False).eq(-torch.inf).all()
 
 
 def test_values_outside_the_bounds_are_impossible(model):
-    assert model.log_prob(FRAME.assign(income=-1.0)).eq(-torch.inf).all()
+    assert model.log_prob(FRAME.assign(income=-1.0), warn=False).eq(-torch.inf).all()
 
 
 def test_a_level_never_seen_has_a_mass(model):
-    assert model.log_prob(FRAME.assign(city="Ulm")).isfinite().all()
+    assert model.log_prob(FRAME.assign(city="Ulm"), warn=False).isfinite().all()
 
 
 def test_one_level_more_makes_the_masses_of_a_category_sum_to_one(model):
     row = FRAME[1:2]
     levels = ["Oslo", "Rome", "Łódź", None, "Ulm"]
     rows = pd.concat([row.assign(city=level) for level in levels])
-    shares = model.log_shares(rows)[:, MODELLED.index("city")]
+    with pytest.warns(TableWarning, match="1 of levels never seen"):
+        shares = model.log_shares(rows)[:, MODELLED.index("city")]
     assert shares.exp().sum().item() == pytest.approx(1.0)
 
 
@@ -119,7 +120,7 @@ def test_samples_have_empty_cells_where_the_table_has_some(drawn):
 
 
 def test_samples_can_be_scored(model, drawn):
-    assert model.log_prob(drawn).isfinite().all()
+    assert model.log_prob(drawn, warn=False).isfinite().all()
 
 
 def test_complete_samples_have_no_empty_cell(model):
@@ -332,7 +333,7 @@ def test_kinds_and_bounds_may_be_told():
     told = model.encoding.read_as
     assert told["visits"].startswith("ordered category")
     assert "from 0 to 200" in told["weight"]
-    assert model.log_prob({"visits": 40, "weight": -1.0}).item() == -torch.inf
+    assert model.log_prob({"visits": 40, "weight": -1.0}, warn=False).item() == -torch.inf
 
 
 def test_a_column_told_to_be_text_is_left_out():
@@ -568,3 +569,42 @@ def test_a_number_between_the_values_of_a_column_cannot_be_given(rare):
         TableError, match=r"'births' expects one of 0, 1, 2, 4, 10, 12, got '2\.5'"
     ):
         rare.sample_table(2, {"births": 2.5}, seed=0)
+
+
+def test_far_values_of_scored_rows_are_told_once_by_column_and_number(model):
+    rows = FRAME.head(4).assign(visits=[9000, 40, 41, 42], city="Ulm")
+    for score in (model.log_prob, model.log_shares):
+        with pytest.warns(TableWarning) as told:
+            score(rows)
+        (warning,) = told
+        assert str(warning.message).startswith("Columns 'city', 'visits' have values the model")
+        assert "city 4 of levels never seen; visits 1 far outside of" in str(warning.message)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"visits": 40.5}, "3 off the grid of 1"),
+        ({"income": -1.0}, "3 outside of the bounds, at least 0"),
+        ({"weight": 9e3}, "3 far outside of"),
+        ({"unit": "lb"}, "3 that differ"),
+    ],
+)
+def test_scores_of_values_the_model_knows_nothing_of_come_with_a_warning(model, change, words):
+    with pytest.warns(TableWarning, match=f"'{next(iter(change))}' has values .*: {words}"):
+        model.log_prob(FRAME.head(3).assign(**change))
+
+
+def test_given_and_scored_columns_are_told_of_in_one_warning(conditional):
+    with pytest.warns(TableWarning) as told:
+        conditional.log_prob(FRAME.head(2).assign(city="Ulm", visits=9000))
+    assert len(told) == 1
+
+
+def test_plain_numbers_far_from_all_that_were_seen_are_scored_with_a_warning():
+    rows = torch.randn(60, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    model = Model.fit(rows, settings=QUICK, progress=False)
+    rows[3, 1] = 99.0
+    assert model.log_prob(rows).isfinite().all()  # without names, as points of a grid come
+    with pytest.warns(TableWarning, match="'x1' has .*: 1 more than 20 deviations"):
+        model.log_prob({"x0": rows[:, 0], "x1": rows[:, 1]})

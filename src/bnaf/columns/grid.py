@@ -129,9 +129,8 @@ class Grid(Kind):
         far = told_far(values, self.seen, self.bounds)
         off = np.abs(values - self.lattice.values(self.lattice.multiples(values)))
         astray = int((off > OFF_GRID * self.lattice.width).sum())
-        if astray and not far:
-            return f"{astray:,} off the grid of {self.lattice.width:g}, taken as the nearest on it"
-        return far
+        off_grid = f"{astray:,} off the grid of {self.lattice.width:g}, taken as the nearest on it"
+        return " and ".join(words for words in (far, off_grid if astray else "") if words)
 
     def expected(self, column: Column) -> str:
         values, width = column.as_numbers().present, self.lattice.width

@@ -209,17 +209,13 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
         """
         self._expect_one("cdf")
         if not self.model_.encoding.noisy:
-            return self._cdf_of_cells(X, y)
+            frame = join_frames(target_frame(y, self.model_.columns), self._frame(X))
+            return self.model_.encoding.cdf(self.model_.flow, frame).numpy()
         given, targets = self._validate(X, y, reset=False)
         rows = torch.from_numpy(targets.reshape(-1, 1))
         z = self.model_.base_noise(rows, torch.from_numpy(np.array(given)))
         probability: np.ndarray = normal_cdf(z.squeeze(-1)).numpy()
         return probability
-
-    def _cdf_of_cells(self, X: Any, y: Any) -> np.ndarray:
-        """Return the probability of at most the upper end of each cell."""
-        frame = join_frames(target_frame(y, self.model_.columns), self._frame(X))
-        return self.model_.encoding.cdf(self.model_.flow, frame).numpy()
 
     def crps(self, X: Any, y: Any) -> np.ndarray:
         """Return the continuous ranked probability score of each row of one column.

@@ -15,7 +15,7 @@ from bnaf.errors import Argument, DtypeError, SettingsError, ShapeError, TableWa
 from bnaf.flows.flow import Flow
 from bnaf.model.standardisation import Standardisation
 from bnaf.tables.frames import Frame
-from bnaf.tables.names import check_names
+from bnaf.tables.names import check_names, list_columns
 from bnaf.tables.table import Table
 
 SAME = 1e-9  # rounding apart, in deviations of a column
@@ -162,8 +162,13 @@ class Encoding(ABC):
         """Return rows of codes, given columns last, as people write them; ``None`` if empty."""
 
     @abstractmethod
-    def unusual(self, given: Float64[Tensor, "rows given"]) -> dict[str, str]:
-        """Return what of given columns is far from all that was seen, by name and in words."""
+    def unusual(self, codes: Float64[Tensor, "rows columns"], name: str) -> dict[str, str]:
+        """Return what is far from all that was seen, by column and in words.
+
+        Args:
+            codes: Codes of the modelled columns, or of the given ones.
+            name: "rows" or "given".
+        """
 
     @abstractmethod
     def table(self, codes: Float64[Tensor, "rows columns"], given: Any = None) -> Table | Frame:
@@ -287,14 +292,19 @@ class Encoding(ABC):
 
 
 def warn_of_unusual(told: Mapping[str, str], *, stacklevel: int) -> None:
-    """Warn of given values that are far from all that a model has seen.
+    """Warn once of values that are far from all that a model has seen.
 
     Args:
         told: What of each column is, by name and in words.
         stacklevel: Whose line the warning is told of, counted from the caller.
     """
-    for name, words in told.items():
-        warnings.warn(
-            TableWarning(f"Column {name!r} has values the model knows nothing of: {words}."),
-            stacklevel=stacklevel + 1,
-        )
+    if not told:
+        return
+    words = [*told.values()] if len(told) == 1 else [f"{n} {each}" for n, each in told.items()]
+    warnings.warn(
+        TableWarning(
+            f"{list_columns([*told])} {'has' if len(told) == 1 else 'have'} values the model "
+            f"knows nothing of: {'; '.join(words)}."
+        ),
+        stacklevel=stacklevel + 1,
+    )

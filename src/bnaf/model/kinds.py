@@ -249,10 +249,10 @@ class KindEncoding(Encoding):
         written = [[_written(cell) for cell in cells.to_pylist()] for cells in columns]
         return [list(cells) for cells in zip(*written, strict=True)]
 
-    def unusual(self, given: Float64[Tensor, "rows given"]) -> dict[str, str]:
-        if self.given_schema is None:
-            return {}
-        return self.given_schema.unusual(self.given_schema.frame(given), given=True)
+    def unusual(self, codes: Float64[Tensor, "rows columns"], name: str) -> dict[str, str]:
+        schema = self.schema if name == "rows" else self.given_schema
+        assert schema is not None
+        return schema.unusual(schema.frame(codes), given=name == "given")
 
     def read(self, source: Any, *, drop_missing: bool, **reading: Any) -> Table:
         columns = (*self.columns, *self.given_columns)

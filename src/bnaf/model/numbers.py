@@ -136,11 +136,14 @@ class NumberEncoding(Encoding):
         found: list[list[Any]] = rows.tolist()
         return found
 
-    def unusual(self, given: Float64[Tensor, "rows given"]) -> dict[str, str]:
-        far = self.given_standardisation.apply(given).abs() > FAR
+    def unusual(self, codes: Float64[Tensor, "rows columns"], name: str) -> dict[str, str]:
+        scales = self.standardisation if name == "rows" else self.given_standardisation
+        if scales.is_identity:  # then nothing is known of the columns
+            return {}
+        far = ((codes - scales.location) / scales.scale).abs() > FAR
         return {
-            name: f"{int(far[:, index].sum()):,} more than {FAR:g} deviations from the mean"
-            for index, name in enumerate(self.given_columns)
+            column: f"{int(far[:, index].sum()):,} more than {FAR:g} deviations from the mean"
+            for index, column in enumerate(self._names(name))
             if far[:, index].any()
         }
 
