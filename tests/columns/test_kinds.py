@@ -320,7 +320,7 @@ def test_a_level_that_was_declared_and_no_row_has_counts_as_never_seen(declared)
 
 
 def times_of_day(unit, count):
-    ticks = unit * RANDOM.integers(0, 86_400_000_000 // unit, count)
+    ticks = unit * np.random.default_rng(0).integers(0, 86_400_000_000 // unit, count)
     start = datetime.datetime(2024, 1, 1)
     return [(start + datetime.timedelta(microseconds=int(tick))).time() for tick in ticks]
 
@@ -329,14 +329,17 @@ def times_of_day(unit, count):
     ("unit", "told"),
     [(3_600_000_000, "hour"), (60_000_000, "minute"), (1_000_000, "second"), (1, "microsecond")],
 )
-def test_times_of_day_are_drawn_on_their_grid_and_within_a_day(unit, told):
-    schema = Schema.fit(read_frame({"x": times_of_day(unit, 500)}))
+@pytest.mark.parametrize("rows", [300, 1500])
+def test_times_of_day_are_drawn_on_their_grid_and_within_a_day(unit, told, rows):
+    last = datetime.datetime(2024, 1, 2) - datetime.timedelta(microseconds=unit)
+    ends = [datetime.time(0), last.time()]
+    schema = Schema.fit(read_frame({"x": [*times_of_day(unit, rows), *ends]}))
     assert schema.describe() == {"x": f"times by the {told}"}
-    rows = torch.zeros(301, 3, dtype=torch.float64)
-    rows[:, 0] = torch.linspace(-30, 30, 301, dtype=torch.float64)
-    drawn = schema.decode(rows)["x"]
-    ticks = drawn.values
-    assert 0 <= ticks.min() < ticks.max() <= 86_400_000_000 - unit
+    assert schema.levels == ()
+    packed = torch.zeros(301, 3, dtype=torch.float64)
+    packed[:, 0] = torch.linspace(-30, 30, 301, dtype=torch.float64)
+    ticks = schema.decode(packed)["x"].values
+    assert (ticks.min(), ticks.max()) == (0, 86_400_000_000 - unit)
     assert not (ticks % unit).any()
 
 

@@ -29,6 +29,7 @@ RESOLUTIONS = {
 }
 MOST_TICKS = 2**62
 TIMES = ("time32", "time64")  # of day
+ALMOST_HALF = 0.49  # of a multiple, from which numbers are rounded to it
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +70,7 @@ class Date(Kind):
         resolution, ticks = _resolution(present, column.type)
         numbers = _since(column, origin, ticks)
         gridded = is_gridded(numbers.present, numbers.type)
-        within = _bounds_of_day(column.type, origin, ticks)
+        within = _bounds_of_day(column.type, origin, ticks, 0.0 if gridded else ALMOST_HALF)
         inner = (Grid if gridded else Number).fit(numbers, weights, within)
         return cls(inner, resolution, ticks, origin, column.type)
 
@@ -210,12 +211,12 @@ def _resolution(ticks: np.ndarray, kind: str) -> tuple[str, int]:
     raise AssertionError("one tick divides all")
 
 
-def _bounds_of_day(kind: str, origin: int, ticks: int) -> Bounds:
-    """Return the first and the last multiple of a day, of times of day; none of dates."""
+def _bounds_of_day(kind: str, origin: int, ticks: int, beyond: float) -> Bounds:
+    """Return the first and the last multiple of a day, and so far beyond; none of dates."""
     if not kind.startswith(TIMES):
         return None, None
     day = round(RESOLUTIONS["day"] * UNITS[_unit(kind)])
-    return float(-origin // ticks), float((day - 1 - origin) // ticks)
+    return -origin // ticks - beyond, (day - 1 - origin) // ticks + beyond
 
 
 def _since(column: Column, origin: int, ticks: int) -> Column:
