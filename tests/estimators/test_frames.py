@@ -270,3 +270,23 @@ def test_probabilities_of_classes_come_with_one_warning_of_what_is_unusual(class
     with pytest.warns(TableWarning) as told:
         classifier.predict_proba(given)
     assert [str(each.message).partition(": ")[2] for each in told] == ["80 of levels never seen."]
+
+
+def test_a_density_takes_columns_and_rows_by_name(density):
+    expected = density.score_samples(FRAME)
+    assert_near(density.score_samples(FRAME.to_dict("list")), expected)
+    assert_near(density.score_samples(FRAME.to_dict("records")), expected)
+    assert_near(FlowDensity(**SMALL).fit(FRAME.to_dict("list")).score_samples(FRAME), expected)
+
+
+def test_a_density_of_numbers_takes_columns_by_name():
+    rows = pd.DataFrame(np.random.default_rng(0).normal(size=(40, 2)), columns=["a", "b"])
+    density = FlowDensity(**SMALL).fit(rows.to_dict("list"))
+    assert_near(density.score_samples(rows.to_dict("records")), density.score_samples(rows))
+
+
+def test_a_conditional_density_takes_columns_by_name(classifier, regressor):
+    given = FRAME[["city", "visits"]]
+    named = classifier.predict_proba(given.to_dict("list"))
+    assert_near(named, classifier.predict_proba(given))
+    assert_near(regressor.predict(X.to_dict("list")), regressor.predict(X))

@@ -608,3 +608,20 @@ def test_plain_numbers_far_from_all_that_were_seen_are_scored_with_a_warning():
     assert model.log_prob(rows).isfinite().all()  # without names, as points of a grid come
     with pytest.warns(TableWarning, match="'x1' has .*: 1 more than 20 deviations"):
         model.log_prob({"x0": rows[:, 0], "x1": rows[:, 1]})
+
+
+def test_rows_are_taken_as_a_list_of_dicts(model):
+    records = FRAME.head(5).astype(object).where(FRAME.head(5).notna(), None).to_dict("records")
+    torch.testing.assert_close(model.log_prob(records), model.log_prob(FRAME)[:5])
+
+
+def test_a_model_is_fitted_to_a_list_of_dicts():
+    records = FRAME[["city", "visits"]].to_dict("records")
+    assert fit_kinds(records).columns == ("city", "visits")
+
+
+def test_one_row_of_a_frame_is_refused_with_a_remedy(model):
+    with pytest.raises(TableError, match=r"got a Series of pandas; give \.to_frame\(\)"):
+        model.log_prob(FRAME.iloc[0])
+    with pytest.raises(TableError, match="got a Series of pandas"):
+        Model.fit(FRAME["city"], settings=QUICK, progress=False)

@@ -241,3 +241,31 @@ def test_columns_without_a_header_are_told_to_be_text_by_the_names_they_get(name
     source = io.StringIO(CODES.partition("\n")[2])
     texts = ["a"] if names else ["x0"]
     assert read_frame(source, header=False, names=names, texts=texts).texts == tuple(texts)
+
+
+def test_a_list_of_rows_by_name_is_a_table():
+    frame = read_frame([{"a": "x", "b": 1}, {"a": "y"}])
+    assert frame.names == ("a", "b")
+    assert frame["b"].empty.tolist() == [False, True]
+
+
+def test_numbers_are_read_from_columns_and_rows_by_name():
+    rows = {"a": [1.0, 2.0], "b": [3.0, 4.5]}
+    records = [{"a": 1.0, "b": 3.0}, {"a": 2.0, "b": 4.5}]
+    for source in (rows, records):
+        assert read_table(source, warn=False).rows.tolist() == [[1.0, 3.0], [2.0, 4.5]]
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (pd.Series([1.0, 2.0]), "got a Series of pandas; .*for a column or .* for a row"),
+        (pd.Index([1, 2]), "got a Index of pandas"),
+        (pl.Series([1.0, 2.0]), r"got a Series of polars; give \.to_frame\(\) for a column\."),
+        (pa.chunked_array([[1, 2]]), "got a ChunkedArray that Arrow reads as no table"),
+    ],
+)
+@pytest.mark.parametrize("read", [read_frame, read_table])
+def test_a_single_column_is_refused_with_a_remedy(read, source, words):
+    with pytest.raises(TableError, match=words):
+        read(source)

@@ -14,7 +14,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import Tensor
 
 from bnaf.errors import SettingsError
-from bnaf.estimators._frames import WeighedFrame, array_kinds, mixed_frame, named_frame
+from bnaf.estimators._frames import WeighedFrame, array_kinds, as_rows, mixed_frame, named_frame
 from bnaf.flows.flow import Flow
 from bnaf.model.model import Model
 from bnaf.model.notebook import show_model
@@ -253,6 +253,7 @@ class RowEstimator(ModelEstimator):
         self, X: Any, sample_weight: Any, choose: Choose = choose_all
     ) -> DistinctRows | WeighedFrame:
         """Fit the density of the rows of X that are chosen, and return all that differ."""
+        X = as_rows(X)
         frame = mixed_frame(X)
         if frame is not None:
             validate_data(self, X, skip_check_array=True)
@@ -270,6 +271,7 @@ class RowEstimator(ModelEstimator):
     def score_samples(self, X: Any) -> np.ndarray:
         """Return log p(x) of each row, in nats and in the units of the data given to ``fit``."""
         check_is_fitted(self)
+        X = as_rows(X)
         if not self.model_.encoding.noisy:
             validate_data(self, X, skip_check_array=True, reset=False)
             return log_prob(self.model_, named_frame(X, column_names(self)), warn=self._warns)

@@ -29,6 +29,7 @@ from bnaf.estimators._fitting import (
 )
 from bnaf.estimators._frames import (
     array_kinds,
+    as_rows,
     is_categorical,
     join_frames,
     mixed_frame,
@@ -53,10 +54,10 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
     deviation, ``predict_quantiles`` and ``predict_interval`` its quantiles. Of one column of y
     they are exact, and so is ``cdf``: quantiles are roots of the flow, means a quadrature over
     them. Of several columns they come from base draws, the same for every row, and of a column of
-    few values, or with empty cells, from draws. Unlike that of
-    other regressors, ``score`` is the mean log-density in nats, not a share of the variance.
-    Up to 10,000 rows of one column are fitted by several flows, as ``members`` says; of others a
-    tenth is set aside by the seed, to tell when to stop.
+    few values, or with empty cells, from draws. Unlike that of other regressors, ``score`` is the
+    mean log-density in nats, not a share of the variance. Up to 10,000 rows of one column are
+    fitted by several flows, as ``members`` says; of others a tenth is set aside by the seed, to
+    tell when to stop.
 
     X may be a frame with columns of text, categories, dates and whole numbers, and cells may be
     empty. Where y is text, a category, or true and false, ``predict`` returns its most probable
@@ -124,6 +125,7 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
         whole("draws", self.draws)
         if hasattr(self, "classes_"):
             del self.classes_  # of a fit before this one
+        X = as_rows(X)
         frame = mixed_frame(X)
         if frame is not None or is_categorical(y):
             return self._fit_frame(X, frame, y, sample_weight)
@@ -323,20 +325,20 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
 
     def _frame(self, X: Any) -> Frame:
         """Return what to condition on as a frame with the columns of the fit."""
+        X = as_rows(X)
         validate_data(self, X, skip_check_array=True, reset=False)
         return named_frame(X, column_names(self))
 
     def _validate(self, X: Any, y: Any, **checks: Any) -> tuple[np.ndarray, np.ndarray]:
-        X, y = validate_data(
-            self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, **checks
-        )
+        checks |= {"dtype": np.float64, "multi_output": True, "y_numeric": True}
+        X, y = validate_data(self, as_rows(X), y, **checks)
         return X, np.asarray(y, dtype=np.float64)
 
     def _given(self, X: Any) -> np.ndarray | Frame:
         check_is_fitted(self)
         if not self.model_.encoding.noisy:
             return self._frame(X)
-        given: np.ndarray = validate_data(self, X, dtype=np.float64, reset=False)
+        given: np.ndarray = validate_data(self, as_rows(X), dtype=np.float64, reset=False)
         return given
 
     def _moments(self, X: Any) -> tuple[np.ndarray, np.ndarray]:

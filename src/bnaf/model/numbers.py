@@ -1,6 +1,6 @@
 """Rows of plain numbers as rows of a flow: standardised, and whitened where they are few."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from bnaf.model.encoding import SAME, Encoded, Encoding, GivenCells
 from bnaf.model.standardisation import Standardisation
 from bnaf.tables.frames import read_frame
 from bnaf.tables.reading import read_table
+from bnaf.tables.sources import has_names
 from bnaf.tables.table import Table, check_types
 
 FAR = 20.0  # deviations from which on a value is far from all that was seen
@@ -67,7 +68,7 @@ class NumberEncoding(Encoding):
     def codes(self, source: Any, name: str) -> Float64[Tensor, "*batch columns"]:
         if isinstance(source, Tensor | np.ndarray):
             return self._checked(source, name)
-        if isinstance(source, Mapping):  # may be one row of single values, even of text
+        if has_names(source):  # may be one row of single values, even of text
             source = read_frame(source, columns=self._names(name)).as_table()
         if not isinstance(source, Table):
             source = read_table(source, columns=self._names(name), warn=False)

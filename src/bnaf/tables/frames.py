@@ -1,8 +1,7 @@
 """Frames: columns of every kind, with a mask of their empty cells."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -145,7 +144,8 @@ def read_frame(
     Args:
         source: Path of a CSV, Parquet, npy or npz file; "-" for CSV on standard input; an open
             file of CSV; a pandas, Polars or Arrow frame; a NumPy array or a tensor; columns by
-            name, each a list, or one value each for a single row; a table or a frame of ours.
+            name, each a list, or one value each for a single row; a list of such rows; a table or
+            a frame of ours.
         columns: Which columns to read, by name and in that order; all by default.
         names: Names for the columns of an array or of a CSV file without a header, which are x0,
             x1, ... otherwise; or new names for those of a file.
@@ -177,7 +177,7 @@ def read_frame(
     limits = Limits(most_columns, most_expansion)
     markers = (*EMPTY, *missing)
     reading = Reading(format, delimiter, decimal, header, key, None, limits, markers, names, texts)
-    raw = read_columns(_from_mapping(source), reading)
+    raw = read_columns(source, reading)
     index = None
     if names is None and len(raw) > 1 and _is_index(raw[0]):
         index, raw = raw[0].name, raw[1:]
@@ -227,30 +227,3 @@ def _from_table(table: Table) -> Frame:
             for place, (name, kind) in enumerate(zip(table.columns, table.types, strict=True))
         )
     )
-
-
-def _from_mapping(source: object) -> object:
-    """Return columns by name as an Arrow table; other sources as they are."""
-    if not isinstance(source, Mapping):
-        return source
-    import pyarrow as pa
-
-    values = [_as_list(cells) for cells in source.values()]
-    if len({len(cells) for cells in values}) > 1:
-        raise TableError(
-            "Expected columns of one length, got "
-            f"{', '.join(str(len(cells)) for cells in values[:8])} cells; give as many of each."
-        )
-    try:
-        cells = [pa.array(cell, from_pandas=True) for cell in values]
-    except (pa.ArrowException, TypeError) as error:
-        raise TableError(
-            f"Expected columns of numbers, text or dates, got others: {error}"
-        ) from None
-    return pa.Table.from_arrays(cells, names=[str(name) for name in source])
-
-
-def _as_list(cells: object) -> Any:
-    if isinstance(cells, str | bytes | Path) or not hasattr(cells, "__len__"):
-        return [cells]
-    return cells.tolist() if hasattr(cells, "tolist") else cells
