@@ -24,6 +24,7 @@ from bnaf import (
 )
 from bnaf._digest import digest_contents
 from bnaf._random import without_draws
+from bnaf.columns.schema import Schema
 from bnaf.flows.mixed import Mixed
 from bnaf.model.kinds import code_moments
 from bnaf.tables.frames import read_frame
@@ -625,3 +626,44 @@ def test_one_row_of_a_frame_is_refused_with_a_remedy(model):
         model.log_prob(FRAME.iloc[0])
     with pytest.raises(TableError, match="got a Series of pandas"):
         Model.fit(FRAME["city"], settings=QUICK, progress=False)
+
+
+@pytest.fixture(scope="module")
+def nullable():
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "whole": pd.array(random.integers(0, 60, 80), dtype="Int16"),
+            "small": pd.array(random.integers(0, 60, 80), dtype="UInt8"),
+            "truth": pd.array(random.random(80) < 0.5, dtype="boolean"),
+            "text": pd.array(random.choice(["u", "v"], 80), dtype="string"),
+            "number": pd.array(random.normal(size=80), dtype="Float32"),
+            "plain": random.integers(0, 60, 80).astype("int8"),
+        }
+    )
+    frame.loc[::9, ["whole", "truth", "text"]] = pd.NA
+    return frame
+
+
+def test_nullable_types_of_pandas_come_back(nullable, tmp_path):
+    save(fit_kinds(nullable), tmp_path / "m.safetensors")
+    drawn = load(tmp_path / "m.safetensors").sample_table(50, seed=0).to_pandas()
+    pd.testing.assert_series_equal(drawn.dtypes, nullable.dtypes)
+    assert drawn[["whole", "truth", "text"]].isna().any().all()
+
+
+@pytest.mark.parametrize("rows", [1, 50])
+def test_whole_numbers_and_truth_values_of_a_file_that_may_be_empty_are_nullable(
+    nullable, tmp_path, rows
+):
+    nullable.to_csv(tmp_path / "t.csv", index=False)
+    types = fit_kinds(tmp_path / "t.csv").sample_table(rows, seed=0).to_pandas().dtypes
+    told = {"whole": "Int64", "small": "int64", "truth": "boolean", "number": "float64"}
+    assert {name: str(types[name]) for name in told} == told
+
+
+def test_a_stored_column_is_nullable_or_not(nullable):
+    stored = fit_kinds(nullable).encoding.schema.as_dict()
+    stored["columns"][0]["nullable"] = "yes"
+    with pytest.raises(StorageError, match="'nullable'"):
+        Schema.from_dict(stored)

@@ -1,7 +1,7 @@
 """What all columns of a table mean, and how its rows become rows of a flow and come back."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,13 +13,14 @@ from bnaf._text import plain_name
 from bnaf.columns.detection import fit_column
 from bnaf.columns.kind import Bounds, Kind, Parts, Snapped
 from bnaf.columns.registry import KINDS
-from bnaf.columns.stored import entry, refused, text_of
+from bnaf.columns.stored import entry, flag_of, refused, text_of
 from bnaf.columns.text import LeftOut
 from bnaf.errors import Argument, BnafError, StorageError, TableError
 from bnaf.tables.cells import arrow_cells
 from bnaf.tables.column import Column
 from bnaf.tables.frames import Frame
 from bnaf.tables.names import check_names, find_columns
+from bnaf.tables.table import TYPES
 
 MOST_COLUMNS = 2**16
 
@@ -45,11 +46,13 @@ class Schema:
         names: Names of the columns.
         kinds: What each means.
         left_out: Columns that are no part of it, with reasons.
+        nullable: Names of the columns that came in a nullable type of pandas.
     """
 
     names: tuple[str, ...]
     kinds: tuple[Kind, ...]
     left_out: tuple[LeftOut, ...] = ()
+    nullable: tuple[str, ...] = ()
 
     @classmethod
     def fit(
@@ -112,7 +115,12 @@ class Schema:
                 f"No column is left to {purpose}: all are constant, identifiers or free text; "
                 "expected one that varies. Say what a column is with its kind."
             )
-        return cls(tuple(name for name, _ in kept), tuple(kind for _, kind in kept), left_out)
+        return cls(
+            tuple(name for name, _ in kept),
+            tuple(kind for _, kind in kept),
+            left_out,
+            tuple(name for name, _ in kept if frame[name].nullable),
+        )
 
     def __getitem__(self, name: str) -> Kind:
         return self.kinds[find_columns([name], self.names)[0]]
@@ -124,7 +132,8 @@ class Schema:
             TableError: If one of them is not there.
         """
         places = find_columns(names, self.names)
-        return Schema(tuple(names), tuple(self.kinds[place] for place in places))
+        nullable = tuple(name for name in names if name in self.nullable)
+        return Schema(tuple(names), tuple(self.kinds[p] for p in places), (), nullable)
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -191,10 +200,18 @@ class Schema:
     def frame(self, codes: Float64[Tensor, "rows columns"]) -> Frame:
         """Return the rows of a table that codes stand for."""
         values = codes.detach().cpu().numpy().T
+        return self._frame(
+            kind.column(name, cells)
+            for name, kind, cells in zip(self.names, self.kinds, values, strict=True)
+        )
+
+    def _frame(self, columns: Iterable[Column]) -> Frame:
+        """Return columns as a frame of the types that pandas had, or needs for empty cells."""
+        pairs = zip(columns, self.kinds, strict=True)
         return Frame(
             tuple(
-                kind.column(name, cells)
-                for name, kind, cells in zip(self.names, self.kinds, values, strict=True)
+                replace(column, nullable=column.name in self.nullable or _needs_null(kind))
+                for column, kind in pairs
             )
         )
 
@@ -243,7 +260,7 @@ class Schema:
             middles = values[:, discrete + number] if kind.numbers else None
             columns.append(kind.decode(name, len(values), codes, middles, generator))
             level, number = level + bool(kind.levels), number + kind.numbers
-        return Frame(tuple(columns))
+        return self._frame(columns)
 
     def snap(self, part: int, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the cells that draws of a number part lie in: middle, below and above.
@@ -301,11 +318,14 @@ class Schema:
         """Return all of it as JSON holds it."""
         return {
             "columns": [
-                {"name": name, "kind": kind.name, **kind.as_dict()}
+                {"name": name, "kind": kind.name, **kind.as_dict(), **self._marks(name)}
                 for name, kind in zip(self.names, self.kinds, strict=True)
             ],
             "left_out": [column.__dict__ for column in self.left_out],
         }
+
+    def _marks(self, name: str) -> dict[str, bool]:
+        return {"nullable": True} if name in self.nullable else {}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "Schema":
@@ -329,7 +349,17 @@ class Schema:
         except (BnafError, LookupError, TypeError, ValueError, ArithmeticError) as error:
             raise StorageError(f"A model expects columns that can be: {error}") from None
         reasons = [(text_of(item, "name"), text_of(item, "reason")) for item in left_out]
-        return cls(names, kinds, tuple(LeftOut(*reason) for reason in reasons))
+        nullable = [
+            name
+            for name, column in zip(names, columns, strict=True)
+            if flag_of({"nullable": False, **column}, "nullable")
+        ]
+        return cls(names, kinds, tuple(LeftOut(*reason) for reason in reasons), tuple(nullable))
+
+
+def _needs_null(kind: Kind) -> bool:
+    """Return whether cells may be empty, of a type that NumPy has no such value of."""
+    return kind.may_be_empty and kind.type in TYPES and not kind.type.startswith("float")
 
 
 def _told_empty(column: Column) -> str:

@@ -111,8 +111,13 @@ class Frame:
         return pa.Table.from_arrays(cells, names=list(self.names))
 
     def to_pandas(self) -> Any:
-        """Return the columns as a pandas frame; pandas must be installed."""
-        return self.to_arrow().to_pandas()
+        """Return the columns as a pandas frame; pandas must be installed.
+
+        Columns that came in a nullable type (Int64, boolean, string) are of one again, and so are
+        whole numbers and truth values that may be empty.
+        """
+        types = {column.name: column.pandas_type for column in self.columns}
+        return self.to_arrow().to_pandas().astype({n: kind for n, kind in types.items() if kind})
 
     def to_polars(self) -> Any:
         """Return the columns as a Polars frame; Polars must be installed."""

@@ -134,6 +134,7 @@ def _arrow_stream(source: Any) -> list[RawColumn]:
 
 
 def _pandas_columns(frame: Any) -> list[RawColumn]:
+    import pandas as pd
     import pyarrow as pa
 
     columns = []
@@ -145,7 +146,8 @@ def _pandas_columns(frame: Any) -> list[RawColumn]:
             kind, cells = str(frame.dtypes.iloc[index]), object_cells(frame.iloc[:, index])
             columns.append(RawColumn(name, kind, None, cells=cells, rows=len(frame)))
         else:
-            columns.append(arrow_column(name, values))
+            nullable = getattr(frame.dtypes.iloc[index], "na_value", None) is pd.NA
+            columns.append(arrow_column(name, values)._replace(nullable=nullable))
     return columns
 
 
