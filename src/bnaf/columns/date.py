@@ -9,8 +9,9 @@ import numpy as np
 
 from bnaf.columns.grid import Grid
 from bnaf.columns.kind import Bounds, Kind, Parts, Snapped, Values, told_empty
-from bnaf.columns.lattice import Lattice, is_gridded
+from bnaf.columns.lattice import OFF_GRID, Lattice, is_gridded
 from bnaf.columns.number import Number
+from bnaf.columns.ranges import is_far
 from bnaf.columns.stored import entry, refused, text_of, whole_of
 from bnaf.errors import StorageError, TableError
 from bnaf.tables.cells import arrow_cells, as_dates, date_type
@@ -114,7 +115,12 @@ class Date(Kind):
         return self.inner.scores(self._numbers(column))
 
     def unusual(self, column: Column) -> str:
-        return self.inner.unusual(self._numbers(column)) and "far from all dates that were seen"
+        values = self._numbers(column).present
+        far = int(is_far(values, self.inner.seen, self.inner.bounds).sum())
+        finer = int((np.abs(values - np.round(values)) > OFF_GRID).sum())
+        words = [f"{far:,} far from all dates that were seen"] * bool(far)
+        words += [f"{finer:,} not by the {self.resolution}, taken as the nearest"] * bool(finer)
+        return " and ".join(words)
 
     def expected(self, column: Column) -> str:
         values = self._numbers(column).present
@@ -135,10 +141,13 @@ class Date(Kind):
             return Column(column.name, "float64", np.full(len(column), np.nan), column.empty)
         column = as_dates(column)
         factor = UNITS[_unit(self.type)] / UNITS[_unit(column.type)]
-        if factor != 1:
-            values = np.where(column.empty, 0, column.values) * factor
-            column = replace(column, type=self.type, values=np.round(values).astype(np.int64))
-        return _since(column, self.origin, self.ticks)
+        if factor == 1:
+            return _since(column, self.origin, self.ticks)
+        ticks = np.where(column.empty, 0, column.values) * factor
+        found = _since(replace(column, values=ticks), self.origin, self.ticks)
+        whole = np.round(found.values)
+        astray = np.abs(found.values - whole) > OFF_GRID  # others but for rounding errors
+        return replace(found, values=np.where(astray, found.values, whole))
 
     def snap(self, x: Values) -> Snapped:
         return self.inner.snap(x)
