@@ -321,9 +321,11 @@ def test_sample_refuses_a_column_that_it_cannot_be_given(folder):
     assert "--given names 'key'" in result.stderr
 
 
-def test_sample_warns_of_a_level_that_was_never_seen(folder):
-    result = succeed("sample", folder / "m.safetensors", "-n", "2", "--given", "city=Ulm")
-    assert "levels never seen, such as 'Ulm'" in result.stderr
+def test_sample_refuses_a_level_that_was_never_seen(folder):
+    result = run("sample", folder / "m.safetensors", "-n", "2", "--given", "city=Ulm")
+    assert result.exit_code == 1
+    assert "'city' expects one of Oslo, Rome, Łódź, got 'Ulm'" in result.stderr
+    assert "leave it out of --given." in result.stderr
 
 
 def test_info_shows_how_columns_were_read(folder):
@@ -435,3 +437,15 @@ def test_a_dry_run_of_a_stream_reads_a_sample(parquet, monkeypatch):
     result = succeed("fit", parquet, "--stream", "--dry-run")
     assert "columns are read off a random sample, 400 of 1,500 rows." in result.stderr
     assert result.stdout.splitlines()[-1] == "400 rows, 9 columns"
+
+
+def test_validation_rows_are_text_where_the_table_is(tmp_path):
+    lines = [f"{code},{flag}" for code in ("01", "02", "A3") for flag in ("True", "Unknown")] * 9
+    (tmp_path / "t.csv").write_text("\n".join(["zip,flag", *lines]))
+    (tmp_path / "v.csv").write_text("zip,flag\n01,True\n02,True\n")
+    words = ["fit", tmp_path / "t.csv", "--valid", tmp_path / "v.csv", *QUICK]
+    succeed(*words, "--out", tmp_path / "m.safetensors")
+    model = bnaf.load(tmp_path / "m.safetensors")
+    rows = read_frame({"zip": ["01", "02"], "flag": ["True", "True"]})
+    told = model.log_likelihood(model.record["valid"], "valid")
+    assert told == pytest.approx(model.log_prob(rows).mean().item(), rel=1e-4)

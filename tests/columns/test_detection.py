@@ -194,3 +194,11 @@ def test_shares_of_parts_add_up_by_column():
     assert schema.statuses == (0,)
     shares = torch.tensor([[1.0, 10.0, 100.0]], dtype=torch.float64)  # status, level, number
     assert schema.by_column(shares).tolist() == [[101.0, 10.0]]
+
+
+def test_dates_far_from_all_that_were_seen_and_finer_ones_are_counted():
+    days = [datetime.date(2024, 1, 1) + datetime.timedelta(days=day) for day in range(60)]
+    schema = Schema.fit(read_frame({"x": days}))
+    new = ["1999-01-01 00:00:00", "2024-01-03 10:00:00", "2024-01-04 00:00:00"]
+    told = "1 far from all dates that were seen and 1 not by the day, taken as the nearest"
+    assert schema.unusual(read_frame({"x": new})) == {"x": told}

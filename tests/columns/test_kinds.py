@@ -2,9 +2,11 @@
 
 import datetime
 import json
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from near import assert_near
@@ -14,7 +16,7 @@ from bnaf import StorageError, TableError
 from bnaf.columns.constant import Constant
 from bnaf.columns.schema import Schema
 from bnaf.tables.column import Column
-from bnaf.tables.frames import read_frame
+from bnaf.tables.frames import Frame, read_frame
 
 ROWS = 200
 RANDOM = np.random.default_rng(5)
@@ -204,16 +206,42 @@ def test_bounds_that_rows_lie_outside_of_are_refused():
         Schema.fit(frame, bounds={"x": (2, 1)})
 
 
-def test_empty_cells_of_a_column_that_had_none_are_integrated_out():
-    schema, _ = fitted("whole numbers")
-    rows, shift = schema.encode(read_frame({"x": [None, 3], "other": [0.0, 0.0]}))
-    assert torch.isnan(rows[0, 0])
-    assert shift[0, 0] == 0
+COMPLETE = [name for name in COLUMNS if "empty" not in name]
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+def test_empty_cells_of_a_column_that_had_none_are_integrated_out(name):
+    schema, frame = fitted(name)
+    kind = schema["x"]
+    gone = replace(frame["x"], empty=np.ones(ROWS, dtype=bool))
+    level, number, shift = kind.encode(gone)
+    assert level is None or np.isnan(level).all()
+    assert number is None or np.isnan(number.middle).all()
+    assert not shift.any()
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+def test_empty_cells_that_are_integrated_out_come_back_empty(name):
+    schema, frame = fitted(name)
+    gone = replace(frame["x"], empty=np.ones(ROWS, dtype=bool))
+    if schema["x"].levels or schema["x"].numbers:
+        rows = schema.encode(Frame((gone, frame["other"]))).rows
+        assert schema.decode(rows)["x"].empty.all()
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+def test_an_empty_cell_where_none_was_makes_a_context_without_nan(name):
+    schema, frame = fitted(name)
+    gone = Frame((replace(frame["x"], empty=np.ones(ROWS, dtype=bool)), frame["other"]))
+    context = schema.encode_given(gone)
+    assert context.isfinite().all()
+    assert schema.unusual(gone, given=True) == {"x": "200 empty, where none was"}
+    assert schema.unusual(gone) == {}
 
 
 DAMAGES = (None, "?", -1, [], {}, [float("nan")], 1e400, [[]])
 HARMLESS = {("digits", -1), ("origin", -1), ("offset", -1), ("low", -1), ("high", -1)}
-HARMLESS |= {("name", "?"), ("location", -1), ("atoms", "[]"), ("known", "[]")}
+HARMLESS |= {("name", "?"), ("location", -1), ("atoms", "[]"), ("known", "[]"), ("order", "[]")}
 
 
 @pytest.mark.parametrize("name", ["category", "heaped", "number with an atom", "days", "constant"])
@@ -242,3 +270,79 @@ def test_codes_that_no_level_has_are_not_the_constant():
     codes = np.array([0, 1, -1, 9])
     column = Column("unit", "text", codes, np.zeros(4, bool), ("kg", "lb"))
     assert constant.encode(column).shift.tolist() == [0.0, *[-np.inf] * 3]
+
+
+DECLARED = ["c", "b", "a", "never"]
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["ordered", "category"])
+def declared(request):
+    cells = np.array(["a", "b", "c"])[RANDOM.integers(0, 3, ROWS)]
+    frame = read_frame(pd.DataFrame({"x": pd.Categorical(cells, DECLARED, ordered=request.param)}))
+    return Schema.fit(frame), frame
+
+
+@pytest.mark.parametrize("way", ["decode", "codes"])
+def test_levels_of_a_category_come_back_in_their_order_with_those_no_row_has(declared, way):
+    schema, frame = declared
+    stored = Schema.from_dict(json.loads(json.dumps(schema.as_dict())))
+    rows = {"decode": lambda: stored.decode(schema.encode(frame).rows)}
+    rows["codes"] = lambda: stored.frame(schema.codes(frame))
+    pd.testing.assert_frame_equal(rows[way]().to_pandas(), frame.to_pandas())
+
+
+def test_a_stored_category_without_an_order_is_read_as_before(declared):
+    schema, frame = declared
+    stored = schema.as_dict()
+    stored["columns"][0].pop("order")
+    old = Schema.from_dict(stored)
+    kind = old["x"]
+    assert kind.labels == (*kind.known, *kind.pooled)
+    assert cells(old.decode(schema.encode(frame).rows)["x"]) == cells(frame["x"])
+
+
+@pytest.mark.parametrize("order", [["a", "b"], ["a", "b", "c", "c"], [1, 2, 3]])
+def test_an_order_that_is_none_of_the_levels_is_refused(declared, order):
+    stored = declared[0].as_dict()
+    stored["columns"][0]["order"] = order
+    with pytest.raises(StorageError, match="'order'"):
+        Schema.from_dict(stored)
+
+
+def test_a_level_that_was_declared_and_no_row_has_counts_as_never_seen(declared):
+    schema, _ = declared
+    parts = [
+        schema.encode(read_frame(pd.DataFrame({"x": pd.Categorical([level], [level])})))
+        for level in ("never", "other")
+    ]
+    assert torch.equal(parts[0].rows, parts[1].rows)
+    assert torch.equal(parts[0].shift, parts[1].shift)
+
+
+def times_of_day(unit, count):
+    ticks = unit * np.random.default_rng(0).integers(0, 86_400_000_000 // unit, count)
+    start = datetime.datetime(2024, 1, 1)
+    return [(start + datetime.timedelta(microseconds=int(tick))).time() for tick in ticks]
+
+
+@pytest.mark.parametrize(
+    ("unit", "told"),
+    [(3_600_000_000, "hour"), (60_000_000, "minute"), (1_000_000, "second"), (1, "microsecond")],
+)
+@pytest.mark.parametrize("rows", [300, 1500])
+def test_times_of_day_are_drawn_on_their_grid_and_within_a_day(unit, told, rows):
+    last = datetime.datetime(2024, 1, 2) - datetime.timedelta(microseconds=unit)
+    ends = [datetime.time(0), last.time()]
+    schema = Schema.fit(read_frame({"x": [*times_of_day(unit, rows), *ends]}))
+    assert schema.describe() == {"x": f"times by the {told}"}
+    assert schema.levels == ()
+    packed = torch.zeros(301, 3, dtype=torch.float64)
+    packed[:, 0] = torch.linspace(-30, 30, 301, dtype=torch.float64)
+    ticks = schema.decode(packed)["x"].values
+    assert (ticks.min(), ticks.max()) == (0, 86_400_000_000 - unit)
+    assert not (ticks % unit).any()
+
+
+def test_midnight_alone_and_empty_cells_are_times_by_the_hour():
+    schema = Schema.fit(read_frame({"x": [datetime.time(0), None] * 20}))
+    assert schema.describe() == {"x": "times by the hour, 20 empty"}

@@ -10,7 +10,7 @@ from near import assert_near
 from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
 
-from bnaf import ShapeError, TableError
+from bnaf import SettingsError, ShapeError, TableError, TableWarning
 from bnaf.estimators import ConditionalFlowDensity, FlowDensity, FlowOutlierDetector
 
 SMALL = {
@@ -254,3 +254,39 @@ def test_empty_cells_of_y_are_refused():
 def test_as_many_rows_of_x_as_of_y_are_expected():
     with pytest.raises(TableError, match="as many rows, got 79 and 80"):
         ConditionalFlowDensity(**SMALL).fit(X, NUMBER[:79])
+
+
+@pytest.mark.parametrize(
+    "name", ["predict_std", "predict_quantiles", "predict_interval", "cdf", "crps"]
+)
+def test_what_is_of_numbers_alone_is_refused_of_a_category(classifier, name):
+    more = (LEVEL,) if name in ("cdf", "crps") else ()
+    with pytest.raises(SettingsError, match=f"{name} is of numbers, got .*; predict_proba"):
+        getattr(classifier, name)(FRAME[["city", "visits"]], *more)
+
+
+def test_probabilities_of_classes_come_with_one_warning_of_what_is_unusual(classifier):
+    given = FRAME[["city", "visits"]].assign(city="Ulm")
+    with pytest.warns(TableWarning) as told:
+        classifier.predict_proba(given)
+    assert [str(each.message).partition(": ")[2] for each in told] == ["80 of levels never seen."]
+
+
+def test_a_density_takes_columns_and_rows_by_name(density):
+    expected = density.score_samples(FRAME)
+    assert_near(density.score_samples(FRAME.to_dict("list")), expected)
+    assert_near(density.score_samples(FRAME.to_dict("records")), expected)
+    assert_near(FlowDensity(**SMALL).fit(FRAME.to_dict("list")).score_samples(FRAME), expected)
+
+
+def test_a_density_of_numbers_takes_columns_by_name():
+    rows = pd.DataFrame(np.random.default_rng(0).normal(size=(40, 2)), columns=["a", "b"])
+    density = FlowDensity(**SMALL).fit(rows.to_dict("list"))
+    assert_near(density.score_samples(rows.to_dict("records")), density.score_samples(rows))
+
+
+def test_a_conditional_density_takes_columns_by_name(classifier, regressor):
+    given = FRAME[["city", "visits"]]
+    named = classifier.predict_proba(given.to_dict("list"))
+    assert_near(named, classifier.predict_proba(given))
+    assert_near(regressor.predict(X.to_dict("list")), regressor.predict(X))

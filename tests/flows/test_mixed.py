@@ -302,8 +302,17 @@ def test_few_effective_draws_are_told():
         flow.categories.last.weight[2:] = torch.tensor([[0.0], [20.0]])
         flow.categories.bias[2:] = torch.tensor([10.0, 0.0])
     given = torch.tensor([nan, 1], dtype=torch.float64)
-    with pytest.warns(bnaf.FewDrawsWarning, match="few draws: .* effective ones of 50"):
+    with pytest.warns(
+        bnaf.FewDrawsWarning, match=r"effective ones of 50.* draw more rows: as many"
+    ):
         flow().sample((50,), given=given)
+
+
+def test_more_rows_have_more_effective_draws_behind_them():
+    flow = build([2, 2], 0, code=1, category_layers=0)
+    given = torch.tensor([nan, 1], dtype=torch.float64)
+    few, many = (flow().sample_given(given, (count,)).effective for count in (50, 8000))
+    assert many > 4 * few
 
 
 def test_impossible_given_values_are_refused(flow):

@@ -245,3 +245,48 @@ def test_dates_of_a_time_zone_are_told_in_utc():
     times = pd.date_range("2023-01-05 10:30", periods=40, tz="Asia/Tokyo")
     told = Schema.fit(read_frame(pd.DataFrame({"at": times}))).describe()["at"]
     assert told == "dates by the minute, 2023-01-05T01:30:00 to 2023-02-13T01:30:00 UTC"
+
+
+CODES = "zip,flag,since\n01,True,2024-01-01\n02,,2024-02-01\n"
+
+
+def test_columns_told_to_be_text_are_read_as_they_stand():
+    frame = read_frame(io.StringIO(CODES), texts=["zip", "flag", "since"])
+    assert [frame[name].type for name in frame.names] == ["text"] * 3
+    assert frame["zip"].levels == ("01", "02")
+    assert frame["flag"].empty.tolist() == [False, True]
+
+
+@pytest.mark.parametrize("names", [["a", "b", "c"], None], ids=["named", "by place"])
+def test_columns_without_a_header_are_told_to_be_text_by_the_names_they_get(names):
+    source = io.StringIO(CODES.partition("\n")[2])
+    texts = ["a"] if names else ["x0"]
+    assert read_frame(source, header=False, names=names, texts=texts).texts == tuple(texts)
+
+
+def test_a_list_of_rows_by_name_is_a_table():
+    frame = read_frame([{"a": "x", "b": 1}, {"a": "y"}])
+    assert frame.names == ("a", "b")
+    assert frame["b"].empty.tolist() == [False, True]
+
+
+def test_numbers_are_read_from_columns_and_rows_by_name():
+    rows = {"a": [1.0, 2.0], "b": [3.0, 4.5]}
+    records = [{"a": 1.0, "b": 3.0}, {"a": 2.0, "b": 4.5}]
+    for source in (rows, records):
+        assert read_table(source, warn=False).rows.tolist() == [[1.0, 3.0], [2.0, 4.5]]
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (pd.Series([1.0, 2.0]), "got a Series of pandas; .*for a column or .* for a row"),
+        (pd.Index([1, 2]), "got a Index of pandas"),
+        (pl.Series([1.0, 2.0]), r"got a Series of polars; give \.to_frame\(\) for a column\."),
+        (pa.chunked_array([[1, 2]]), "got a ChunkedArray that Arrow reads as no table"),
+    ],
+)
+@pytest.mark.parametrize("read", [read_frame, read_table])
+def test_a_single_column_is_refused_with_a_remedy(read, source, words):
+    with pytest.raises(TableError, match=words):
+        read(source)

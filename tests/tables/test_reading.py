@@ -243,7 +243,7 @@ def test_a_parquet_file_may_have_an_index_without_a_name(tmp_path):
         (lambda: read_table([[1, 2], [3]]), r"rows of equal length"),
         (lambda: read_table([["a"]]), r"'x0' \(<U1\) holds text"),
         (lambda: read_table(np.ones((2, 2), complex)), r"Columns 'x0' \(complex128\), 'x1'"),
-        (lambda: read_table({"a": [1]}), r"a path, a file, a pandas .* got dict; convert it"),
+        (lambda: read_table({1, 2}), r"a path, a file, a pandas .* got set; convert it"),
         (lambda: read_table([[1, 2]], names=["a"]), r"each of the 2 columns, got 1 names"),
         (
             lambda: read_table(pd.DataFrame({"a": [1, "x"], "b": ["u", "v"]})),

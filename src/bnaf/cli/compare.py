@@ -95,7 +95,7 @@ def compare(
     else:
         frame = read_any(table, reading, how["columns"], drop_missing, drop_constant)
         if not _are_numbers(frame, wanted, meanings):
-            judged = read_share(test, how, frames=True)
+            judged = read_share(test, how, beside=frame)
             meant = {name: value for name, value in meanings.items() if value}
             comparison = compare_kinds(frame, **meant, **fitting, **options.chosen(test=judged))
             _report(comparison, as_json=as_json)

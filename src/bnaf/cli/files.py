@@ -261,14 +261,15 @@ def show_kinds(
 
 
 def read_share(
-    value: str | None, reading: dict[str, Any], *, frames: bool = False
+    value: str | None, reading: dict[str, Any], *, beside: object = None
 ) -> Table | Frame | float | None:
     """Return the rows of a file, or the share of the rows that a number stands for.
 
     Args:
         value: What was given.
         reading: Arguments of :func:`bnaf.read_table`.
-        frames: Whether rows may be of every kind.
+        beside: Rows that these go with. Beside a frame they may be of every kind, and what is
+            text there is text here.
     """
     if value is None:
         return None
@@ -278,10 +279,11 @@ def read_share(
         share = math.nan
     if math.isfinite(share):
         return share
-    if not frames:
+    if not isinstance(beside, Frame | FrameStream):
         return read_table(value, **reading, warn=False)
     own = ("drop_missing", "dequantise", "given", "seed")
-    frame = read_frame(value, **{name: how for name, how in reading.items() if name not in own})
+    how = {name: each for name, each in reading.items() if name not in own}
+    frame = read_frame(value, texts=beside.texts, **how)
     return frame.take(frame.complete) if reading["drop_missing"] else frame
 
 

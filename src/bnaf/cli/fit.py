@@ -157,7 +157,7 @@ def fit(
         model = Model.fit(
             rows,
             given=conditions,
-            valid=read_share(valid, how, frames=isinstance(rows, Frame | FrameStream)),
+            valid=read_share(valid, how, beside=rows),
             announce=None if quiet else say,
             **{name: value for name, value in meanings.items() if value},
             test=test,

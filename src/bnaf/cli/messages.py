@@ -88,10 +88,14 @@ def tell(error: Told) -> str:
 
 @contextmanager
 def plain_warnings() -> Iterator[None]:
-    """Show every warning as one line on standard error."""
+    """Show every warning as one line on standard error, and once."""
+    told = set()
 
     def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-        say(f"warning: {tell(message) if isinstance(message, Told) else message}")
+        words = f"warning: {tell(message) if isinstance(message, Told) else message}"
+        if words not in told:
+            say(words)
+        told.add(words)
 
     with warnings.catch_warnings():
         for kind in (TableWarning, RedrawWarning, FewDrawsWarning):

@@ -20,6 +20,7 @@ from bnaf.columns.kind import (
     labelled,
     told_empty,
 )
+from bnaf.columns.lattice import find_lattice
 from bnaf.columns.ranges import finite_numbers
 from bnaf.columns.stored import flag_of, numbers_of, refused, text_of, texts_of, whole_of
 from bnaf.errors import TableError
@@ -30,6 +31,8 @@ from bnaf.tables.table import TYPES
 RARE = 5  # rows below which a level is pooled, a tenth of them in a short table
 MOST_LEVELS = 1000
 YES_NO = 2
+LISTED = 12  # levels in a message
+ORDERED = ("category", "ordered")  # types whose levels are declared
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +41,8 @@ class Category(Kind):
 
     The pool always holds a level that was seen, the rarest if none is rare, so that what was
     never seen has a mass and no draw is without a value. An empty cell is a level of its own
-    where there were some, else it counts as never seen.
+    where there were some; else it is integrated out, and later columns see nothing of it, or where
+    it is conditioned on, the pool.
 
     Args:
         known: Levels with a code of their own, in the order of the codes.
@@ -48,6 +52,8 @@ class Category(Kind):
         type: Type of the column.
         of: Element type of the levels of a category.
         empty: Cells that were empty; their code is the last.
+        order: Levels that a category has, in its own order, also those that no row has; the known
+            and the pooled ones where it is empty.
     """
 
     name: ClassVar[str] = "category"
@@ -58,6 +64,7 @@ class Category(Kind):
     type: str
     of: str
     empty: int
+    order: tuple[str, ...] = ()
 
     @classmethod
     def fit(cls, column: Column, weights: Values | None = None) -> "Category":
@@ -88,6 +95,7 @@ class Category(Kind):
             column.type,
             column.of,
             int(column.empty.sum()),
+            tuple(dict.fromkeys(column.levels)) if column.type in ORDERED else (),
         )
 
     @property
@@ -97,6 +105,10 @@ class Category(Kind):
     @property
     def numbers(self) -> int:
         return 0
+
+    @property
+    def may_be_empty(self) -> bool:
+        return bool(self.empty)
 
     def describe(self) -> str:
         total = len(self.known) + len(self.pooled)
@@ -113,8 +125,12 @@ class Category(Kind):
         return told_empty(text, self.empty)
 
     @property
+    def textual(self) -> bool:
+        return not self.numeric and self.of == "text"
+
+    @property
     def labels(self) -> tuple[str, ...]:
-        return () if self.numeric else (*self.known, *self.pooled)
+        return () if self.numeric else self.order or (*self.known, *self.pooled)
 
     def codes(self, column: Column) -> Values:
         return super().codes(column) if self.numeric else label_codes(column, self.labels)
@@ -129,9 +145,11 @@ class Category(Kind):
         return plain_name(text, 20) or "''"
 
     @cached_property
-    def _codes(self) -> dict[Any, tuple[int, float]]:
+    def _codes(self) -> dict[Any, tuple[float, float]]:
         """Code and log-share of every level; ``None`` stands for those never seen."""
-        found = {level: (code, 0.0) for code, level in enumerate(self.known)}
+        found: dict[Any, tuple[float, float]] = {
+            level: (code, 0.0) for code, level in enumerate(self.known)
+        }
         pool = len(self.known)
         for level, share in zip((*self.pooled, None), self.shares, strict=True):
             found[level] = (pool, math.log(share) if share else -math.inf)
@@ -140,7 +158,7 @@ class Category(Kind):
     def encode(self, column: Column) -> Parts:
         names, codes = self._distinct(column)
         found = [self._codes.get(name, self._codes[None]) for name in names]
-        found.append((self.levels - 1, 0.0) if self.empty else self._codes[None])
+        found.append((self.levels - 1 if self.empty else math.nan, 0.0))
         table = np.array(found)[np.where(column.empty, len(names), codes)]
         return Parts(table[:, 0].astype(np.float64), None, table[:, 1].astype(np.float64))
 
@@ -151,6 +169,8 @@ class Category(Kind):
     def scores(self, column: Column) -> Parts:
         """Return levels, and of numbers also how large they are, for they have an order."""
         parts = self.encode(column)
+        assert parts.level is not None
+        parts = parts._replace(level=np.nan_to_num(parts.level, nan=len(self.known)))
         if not self.numeric:
             return parts
         levels = np.array([*self.known, *self.pooled])
@@ -183,33 +203,60 @@ class Category(Kind):
         generator: np.random.Generator,
     ) -> Column:
         assert level is not None
-        codes = level.astype(np.int64)
+        empty = np.isnan(level) | (self.may_be_empty & (level == self.levels - 1))
+        codes = np.where(empty, 0, level).astype(np.int64)
         pool = len(self.known)
         inside = np.flatnonzero(codes == pool)
         shares = np.array(self.shares[:-1])
         if len(inside) and len(shares) > 1:
             drawn = generator.choice(len(shares), len(inside), p=shares / shares.sum())
             codes[inside] = pool + drawn
-        empty = level == self.levels - 1 if self.empty else np.zeros(len(level), dtype=bool)
-        codes[empty] = 0
         everything = (*self.known, *self.pooled)
         if self.numeric:
             values = np.array(everything, dtype=np.float64)[codes]
             return Column(name, self.type, np.where(empty, np.nan, values), empty)
-        return Column(name, self.type, codes, empty, everything, self.of)
+        places = {label: place for place, label in enumerate(self.labels)}
+        codes = np.array([places[level] for level in everything])[codes]
+        return Column(name, self.type, codes, empty, self.labels, self.of)
 
     def unusual(self, column: Column) -> str:
         names, codes = self._distinct(column)
         seen = np.array([name in self._codes and name is not None for name in names] or [True])
         wrong = ~seen[np.where(column.empty, 0, codes)] & ~column.empty
         if not wrong.any():
-            none = int(column.empty.sum())
-            return f"{none:,} empty, where none was" if none and not self.empty else ""
+            return ""
         place = int(np.flatnonzero(wrong)[0])
         first = names[codes[place]]
         shown = number_text(column.as_numbers().values[place]) if self.numeric else first
         such = "" if shown == UNKNOWN else f", such as {plain_name(shown, 20)!r}"
         return f"{int(wrong.sum()):,} of levels never seen{such}"
+
+    def expected(self, column: Column) -> str:
+        names, codes = self._distinct(column)
+        given = [names[code] for code in codes[~column.empty]]
+        if all(name in self._codes for name in given) or self._pools(column):
+            return ""
+        levels = [level for level in self.order or sorted(self.labels) if level in self._codes]
+        if self.numeric:
+            value = column.as_numbers().present[0]
+            levels = sorted([*self.known, *self.pooled], key=lambda level: abs(level - value))
+        if len(levels) <= LISTED:
+            listed = [self._shown(level) for level in (sorted(levels) if self.numeric else levels)]
+            return f"one of {', '.join(listed)}"
+        near = levels[:2] if self.numeric else levels[:LISTED]
+        return f"one of {len(levels):,} levels, such as {', '.join(map(self._shown, near))}"
+
+    def _pools(self, column: Column) -> bool:
+        """Return whether a level that was never seen may be one of the rare ones.
+
+        Numbers must then be on the grid of the others.
+        """
+        if len(self.pooled) == 1 or (not self.numeric and not self.textual):
+            return False
+        if not self.numeric:
+            return True
+        lattice = find_lattice(np.array([*self.known, *self.pooled]))
+        return lattice is None or not any(map(lattice.between, column.as_numbers().present))
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -220,6 +267,7 @@ class Category(Kind):
             "type": self.type,
             "of": self.of,
             "empty": self.empty,
+            "order": list(self.order),
         }
 
     @classmethod
@@ -236,13 +284,14 @@ class Category(Kind):
         if not shares[:-1].sum():
             raise refused("shares", "a level with a share", stored["shares"])
         kind = text_of(stored, "type", TYPES if numeric else TEXTS)
-        of = text_of(stored, "of", ("text", *TYPES))
+        of, order = text_of(stored, "of", ("text", *TYPES)), _stored_order(stored)
+        if order and (numeric or not {*known, *pooled} <= {*order}):
+            raise refused("order", "all levels, each of them once", stored["order"])
         if of != "text":
-            for level in {*known, *pooled} if not numeric else ():
+            for level in {*known, *pooled, *order} if not numeric else ():
                 _check_number(level)
-        return cls(
-            known, pooled, tuple(shares.tolist()), numeric, kind, of, whole_of(stored, "empty")
-        )
+        empty = whole_of(stored, "empty")
+        return cls(known, pooled, tuple(shares.tolist()), numeric, kind, of, empty, order)
 
 
 def _tally(
@@ -257,7 +306,7 @@ def _tally(
     if column.holds == "numbers":
         return found.tolist(), counts
     levels = [column.levels[code] for code in found]
-    if column.type != "text":  # categories have an order of their own
+    if column.type in ORDERED:
         return levels, counts
     order = sorted(range(len(levels)), key=levels.__getitem__)
     return [levels[place] for place in order], counts[order]
@@ -271,6 +320,14 @@ def _rare(counts: np.ndarray, rows: int) -> np.ndarray:
     if not rare.any():
         rare[np.argmin(counts)] = True
     return rare
+
+
+def _stored_order(stored: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the order of levels that a file has; older ones have none."""
+    order = texts_of(stored, "order") if "order" in stored else ()
+    if len({*order}) < len(order):
+        raise refused("order", "levels, each of them once", stored["order"])
+    return order
 
 
 def _check_number(level: str) -> None:

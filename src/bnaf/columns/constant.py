@@ -17,7 +17,9 @@ from bnaf.tables.table import TYPES
 
 @dataclass(frozen=True, eq=False)
 class Constant(Kind):
-    """One value in all rows, or none in any: it has mass one, and all else has none.
+    """One value in all rows, or none in any: it has mass one, and another value has none.
+
+    An empty cell is integrated out, and has mass one as well.
 
     Args:
         value: The number, text or tick; ``None`` where all cells are empty.
@@ -49,11 +51,19 @@ class Constant(Kind):
     def numbers(self) -> int:
         return 0
 
+    @property
+    def may_be_empty(self) -> bool:
+        return self.value is None
+
     def describe(self) -> str:
         if self.value is None:
             return "empty throughout"
         shown = self.value if isinstance(self.value, str) else number_text(self.value, self.type)
         return f"constant: {plain_name(shown, 20) or repr('')}"
+
+    @property
+    def textual(self) -> bool:
+        return self.type in TEXTS and self.of == "text"
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -72,12 +82,11 @@ class Constant(Kind):
         return Column(name, self.type, values, np.isnan(codes), of=self.of)
 
     def encode(self, column: Column) -> Parts:
-        return Parts(None, None, np.where(self._same(column), 0.0, -np.inf))
+        return Parts(None, None, np.where(self._differs(column), -np.inf, 0.0))
 
-    def _same(self, column: Column) -> np.ndarray:
-        if self.value is None:
-            return column.empty
-        if column.empty.all():
+    def _differs(self, column: Column) -> np.ndarray:
+        """Return which cells hold another value."""
+        if self.value is None or column.empty.all():
             return ~column.empty
         same: Any
         if isinstance(self.value, str):
@@ -88,7 +97,7 @@ class Constant(Kind):
             same = np.isclose(column.as_numbers().values, self.value, rtol=1e-6, atol=0.0)
         else:
             same = column.values == self.value
-        return np.asarray(same & ~column.empty)
+        return np.asarray(~same & ~column.empty)
 
     def decode(
         self,
@@ -106,8 +115,12 @@ class Constant(Kind):
         return Column(name, self.type, values, empty, of=self.of)
 
     def unusual(self, column: Column) -> str:
-        other = int((~self._same(column)).sum())
+        other = int(self._differs(column).sum())
         return f"{other:,} that differ from the one value that was seen" if other else ""
+
+    def expected(self, column: Column) -> str:
+        one = "nothing" if self.value is None else self.describe().partition(": ")[2]
+        return f"its one value, {one}" if self._differs(column).any() else ""
 
     def as_dict(self) -> dict[str, Any]:
         return {"value": self.value, "type": self.type, "of": self.of}

@@ -9,11 +9,12 @@ import numpy as np
 
 from bnaf.columns.grid import Grid
 from bnaf.columns.kind import Bounds, Kind, Parts, Snapped, Values, told_empty
-from bnaf.columns.lattice import is_gridded
+from bnaf.columns.lattice import OFF_GRID, Lattice, is_gridded
 from bnaf.columns.number import Number
+from bnaf.columns.ranges import is_far
 from bnaf.columns.stored import entry, refused, text_of, whole_of
 from bnaf.errors import StorageError, TableError
-from bnaf.tables.cells import as_dates, date_type
+from bnaf.tables.cells import arrow_cells, as_dates, date_type
 from bnaf.tables.column import Column
 from bnaf.tables.names import list_columns
 
@@ -28,11 +29,13 @@ RESOLUTIONS = {
     "nanosecond": 1e-9,
 }
 MOST_TICKS = 2**62
+TIMES = ("time32", "time64")  # of day
+ALMOST_HALF = 0.49  # of a multiple, from which numbers are rounded to it
 
 
 @dataclass(frozen=True, eq=False)
 class Date(Kind):
-    """Dates or times of a resolution.
+    """Dates or times of a resolution; times of day lie within a day.
 
     Args:
         inner: How their multiples since the first are modelled.
@@ -67,9 +70,9 @@ class Date(Kind):
         origin = int(present.min())
         resolution, ticks = _resolution(present, column.type)
         numbers = _since(column, origin, ticks)
-        free: Bounds = (None, None)
         gridded = is_gridded(numbers.present, numbers.type)
-        inner = (Grid if gridded else Number).fit(numbers, weights, free)
+        within = _bounds_of_day(column.type, origin, ticks, 0.0 if gridded else ALMOST_HALF)
+        inner = (Grid if gridded else Number).fit(numbers, weights, within)
         return cls(inner, resolution, ticks, origin, column.type)
 
     @property
@@ -80,8 +83,12 @@ class Date(Kind):
     def numbers(self) -> int:
         return 1
 
+    @property
+    def may_be_empty(self) -> bool:
+        return self.inner.may_be_empty
+
     def describe(self) -> str:
-        what = "times" if self.type.startswith(("time3", "time6", "duration")) else "dates"
+        what = "times" if self.type.startswith((*TIMES, "duration")) else "dates"
         text = f"{what} by the {self.resolution}"
         if what == "dates":
             first, last = (self._shown(end) for end in self.inner.seen)
@@ -108,7 +115,21 @@ class Date(Kind):
         return self.inner.scores(self._numbers(column))
 
     def unusual(self, column: Column) -> str:
-        return self.inner.unusual(self._numbers(column)) and "far from all dates that were seen"
+        values = self._numbers(column).present
+        far = int(is_far(values, self.inner.seen, self.inner.bounds).sum())
+        finer = int((np.abs(values - np.round(values)) > OFF_GRID).sum())
+        words = [f"{far:,} far from all dates that were seen"] * bool(far)
+        words += [f"{finer:,} not by the {self.resolution}, taken as the nearest"] * bool(finer)
+        return " and ".join(words)
+
+    def expected(self, column: Column) -> str:
+        values = self._numbers(column).present
+        lattice = self.inner.lattice if isinstance(self.inner, Grid) else Lattice(0, 1, 0)
+        near = lattice.between(values[0]) if len(values) else ()
+        if not near:
+            return ""
+        first, last = arrow_cells(self.column(column.name, np.array(near))).to_pylist()
+        return f"one by the {self.resolution}, such as {first} or {last}"
 
     def _numbers(self, column: Column) -> Column:
         """Return multiples of the resolution since the first date.
@@ -120,10 +141,13 @@ class Date(Kind):
             return Column(column.name, "float64", np.full(len(column), np.nan), column.empty)
         column = as_dates(column)
         factor = UNITS[_unit(self.type)] / UNITS[_unit(column.type)]
-        if factor != 1:
-            values = np.where(column.empty, 0, column.values) * factor
-            column = replace(column, type=self.type, values=np.round(values).astype(np.int64))
-        return _since(column, self.origin, self.ticks)
+        if factor == 1:
+            return _since(column, self.origin, self.ticks)
+        ticks = np.where(column.empty, 0, column.values) * factor
+        found = _since(replace(column, values=ticks), self.origin, self.ticks)
+        whole = np.round(found.values)
+        astray = np.abs(found.values - whole) > OFF_GRID  # others but for rounding errors
+        return replace(found, values=np.where(astray, found.values, whole))
 
     def snap(self, x: Values) -> Snapped:
         return self.inner.snap(x)
@@ -188,10 +212,20 @@ def _unit(kind: str) -> str:
 def _resolution(ticks: np.ndarray, kind: str) -> tuple[str, int]:
     """Return the coarsest resolution that all ticks are multiples of, and its ticks."""
     for name, seconds in RESOLUTIONS.items():
+        if name == "day" and kind.startswith(TIMES):
+            continue
         size = round(seconds * UNITS[_unit(kind)])
         if size <= 1 or not (ticks % size).any():
             return name, max(size, 1)
     raise AssertionError("one tick divides all")
+
+
+def _bounds_of_day(kind: str, origin: int, ticks: int, beyond: float) -> Bounds:
+    """Return the first and the last multiple of a day, and so far beyond; none of dates."""
+    if not kind.startswith(TIMES):
+        return None, None
+    day = round(RESOLUTIONS["day"] * UNITS[_unit(kind)])
+    return -origin // ticks - beyond, (day - 1 - origin) // ticks + beyond
 
 
 def _since(column: Column, origin: int, ticks: int) -> Column:

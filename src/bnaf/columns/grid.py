@@ -10,8 +10,8 @@ import numpy as np
 from bnaf.columns.bounds import choose_bounds, open_ends, outside, told_bounds
 from bnaf.columns.curve import Curve
 from bnaf.columns.kind import Bounds, Kind, Parts, Snapped, Values, shown, told_empty
-from bnaf.columns.lattice import LARGEST, Lattice, find_lattice
-from bnaf.columns.ranges import finite_numbers, told_far
+from bnaf.columns.lattice import LARGEST, OFF_GRID, Lattice, find_lattice
+from bnaf.columns.ranges import finite_numbers, told_far, told_within
 from bnaf.columns.smoothing import smooth
 from bnaf.columns.stored import bounds_of, number_of, text_of, whole_of
 from bnaf.errors import Argument, TableError
@@ -79,6 +79,10 @@ class Grid(Kind):
     def numbers(self) -> int:
         return 1
 
+    @property
+    def may_be_empty(self) -> bool:
+        return bool(self.empty)
+
     def describe(self) -> str:
         width = self.lattice.width
         what = "whole numbers" if width == 1 else f"numbers on a grid of {shown(width)}"
@@ -124,10 +128,18 @@ class Grid(Kind):
         values = column.present
         far = told_far(values, self.seen, self.bounds)
         off = np.abs(values - self.lattice.values(self.lattice.multiples(values)))
-        astray = int((off > 1e-3 * self.lattice.width).sum())
-        if astray and not far:
-            return f"{astray:,} off the grid of {self.lattice.width:g}, taken as the nearest on it"
-        return far
+        astray = int((off > OFF_GRID * self.lattice.width).sum())
+        off_grid = f"{astray:,} off the grid of {self.lattice.width:g}, taken as the nearest on it"
+        return " and ".join(words for words in (far, off_grid if astray else "") if words)
+
+    def expected(self, column: Column) -> str:
+        values, width = column.as_numbers().present, self.lattice.width
+        wanted = told_within(values, self.bounds)
+        near = self.lattice.between(values[0]) if len(values) and not wanted else ()
+        if not near:
+            return wanted
+        grid = "a whole number" if width == 1 else f"a number on a grid of {shown(width)}"
+        return f"{grid}, such as {shown(near[0])} or {shown(near[1])}"
 
     def as_dict(self) -> dict[str, Any]:
         return {

@@ -33,7 +33,8 @@ class Parts(NamedTuple):
 
     Args:
         level: Code of its level, or of its status: zero for an ordinary number, then empty, then
-            one per atom. ``None`` where the column has no levels.
+            one per atom. It is nan where the cell is empty and no cell was in the fit: such a cell
+            is integrated out. ``None`` where the column has no levels.
         number: Its number, nan where the cell has none. ``None`` where the column has no numbers.
         shift: What is to be added to the log-density of the flow, in the units of the table.
     """
@@ -63,6 +64,11 @@ class Kind(ABC):
         """Whether it has a number, as 0 or 1."""
 
     @property
+    @abstractmethod
+    def may_be_empty(self) -> bool:
+        """Whether some cells were empty, so that this has a probability."""
+
+    @property
     def given_numbers(self) -> int:
         """Whether it has a number when it is conditioned on, as 0 or 1."""
         return self.numbers
@@ -70,6 +76,11 @@ class Kind(ABC):
     @abstractmethod
     def describe(self) -> str:
         """Return how it was read, in a few words."""
+
+    @property
+    def textual(self) -> bool:
+        """Whether cells are text, also those that look like something else."""
+        return False
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -91,7 +102,7 @@ class Kind(ABC):
 
     @abstractmethod
     def encode(self, column: Column) -> Parts:
-        """Return cells as a flow sees them.
+        """Return cells as a flow sees them; an empty one, where none was, has mass one.
 
         Raises:
             TableError: If they cannot be of this kind.
@@ -121,7 +132,11 @@ class Kind(ABC):
         return Snapped(x, np.zeros_like(x), np.zeros_like(x))
 
     def scores(self, column: Column) -> Parts:
-        """Return cells to be conditioned on: numbers of order one, zero where there is none."""
+        """Return cells to be conditioned on: numbers of order one, zero where there is none.
+
+        An empty cell where none was is one of the pooled levels, for a flow knows no other that
+        stands for what it has not seen.
+        """
         parts = self.encode(column)
         if parts.number is None:
             return parts
@@ -130,6 +145,14 @@ class Kind(ABC):
 
     def unusual(self, column: Column) -> str:
         """Return what is far from all that was seen, in a few words; nothing where all is near."""
+        del column
+        return ""
+
+    def expected(self, column: Column) -> str:
+        """Return what the one cell of a column should be if it cannot be given, in a few words.
+
+        Nothing where it can, for it has a probability or a density of its own.
+        """
         del column
         return ""
 

@@ -1,5 +1,6 @@
 """Grids that numbers lie on: whole multiples of a step, in decimals."""
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ LOOKED_AT, FEW = 100_000, 256  # rows
 MOST_ALONE, POINTS_PER_ROW, POINTS_PER_TIE = 0.6, 2.0, 1000.0  # up to which a grid shows
 ROWS_PER_VALUE = 5  # from which on values are few
 FLOAT32_DIGITS = 6
+OFF_GRID = 1e-3  # steps
 LARGEST = 2.0**50  # up to which multiples are told apart with room to spare
 
 
@@ -36,6 +38,13 @@ class Lattice(NamedTuple):
         with np.errstate(over="ignore"):
             found = np.round((values * 10.0**self.digits - self.offset) / self.step)
         return np.clip(found, -LARGEST, LARGEST)
+
+    def between(self, value: float) -> tuple[float, ...]:
+        """Return the two numbers of the grid that a value lies between; none if it is on it."""
+        k = (value * 10.0**self.digits - self.offset) / self.step
+        if abs(k - round(k)) <= OFF_GRID:
+            return ()
+        return tuple(self.values(np.array([math.floor(k), math.ceil(k)], np.float64)).tolist())
 
     def values(self, k: Float64[np.ndarray, " rows"]) -> Float64[np.ndarray, " rows"]:
         """Return the numbers of the grid for some k."""

@@ -11,7 +11,7 @@ from bnaf.columns.bounds import choose_bounds, open_ends, outside, told_bounds
 from bnaf.columns.kind import Bounds, Kind, Parts, Snapped, Values, shown, told_empty
 from bnaf.columns.lattice import MOST_DIGITS, find_lattice
 from bnaf.columns.opening import Opening
-from bnaf.columns.ranges import finite_numbers, told_far
+from bnaf.columns.ranges import finite_numbers, told_far, told_within
 from bnaf.columns.stored import (
     SMALLEST,
     bounds_of,
@@ -98,6 +98,10 @@ class Number(Kind):
     def numbers(self) -> int:
         return 1
 
+    @property
+    def may_be_empty(self) -> bool:
+        return bool(self.empty)
+
     def describe(self) -> str:
         low, high = self.seen
         text = f"numbers, {shown(low)} to {shown(high)}{told_bounds(self.bounds)}"
@@ -113,7 +117,7 @@ class Number(Kind):
         level = np.zeros(len(values))
         for place, atom in enumerate(self.atoms):
             level[values == atom] = 1 + bool(self.empty) + place
-        level[column.empty] = float(bool(self.empty))
+        level[column.empty] = 1.0 if self.empty else math.nan
         without = column.empty | (level > 0)
         y, log_slope = self.opening.apply(values)
         middle = np.where(without, np.nan, (y - self.location) / self.scale)
@@ -128,7 +132,8 @@ class Number(Kind):
         own = (self.opening.apply(values)[0] - self.location) / self.scale
         nothing = np.zeros(len(own))
         number = Snapped(np.where(column.empty, 0.0, own), nothing, nothing)
-        return parts._replace(number=number)
+        level = None if parts.level is None else np.nan_to_num(parts.level, nan=0.0)
+        return parts._replace(level=level, number=number)
 
     def decode(
         self,
@@ -144,7 +149,7 @@ class Number(Kind):
             values = np.round(values, self.digits)
         values = np.clip(values, *open_ends(self.bounds))
         if level is not None and self.atoms:
-            place = level.astype(np.int64) - 1 - bool(self.empty)
+            place = np.nan_to_num(level, nan=0.0).astype(np.int64) - 1 - bool(self.empty)
             values = np.where(place >= 0, np.array(self.atoms)[np.maximum(place, 0)], values)
         empty = np.isnan(values)
         if level is not None and self.empty:
@@ -153,6 +158,9 @@ class Number(Kind):
 
     def unusual(self, column: Column) -> str:
         return told_far(column.as_numbers().present, self.seen, self.bounds)
+
+    def expected(self, column: Column) -> str:
+        return told_within(column.as_numbers().present, self.bounds)
 
     def as_dict(self) -> dict[str, Any]:
         return {

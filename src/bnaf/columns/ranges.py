@@ -1,7 +1,7 @@
 """What is asked of every column of numbers: that they are finite, and not far from those seen."""
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64
 
 from bnaf.columns.bounds import outside, told_bounds
 from bnaf.columns.kind import Bounds
@@ -30,6 +30,20 @@ def finite_numbers(column: Column) -> Float64[np.ndarray, " cells"]:
     return values
 
 
+def told_within(values: Float64[np.ndarray, " cells"], bounds: Bounds) -> str:
+    """Return what numbers should be if some lie outside of the bounds, in a few words."""
+    return f"a number{told_bounds(bounds)}" if outside(values, bounds).any() else ""
+
+
+def is_far(
+    values: Float64[np.ndarray, " cells"], seen: tuple[float, float], bounds: Bounds
+) -> Bool[np.ndarray, " cells"]:
+    """Return which numbers lie outside of the bounds, or far from all that were seen."""
+    low, high = seen
+    room = FAR * (high - low)
+    return outside(values, bounds) | (values < low - room) | (values > high + room)
+
+
 def told_far(
     values: Float64[np.ndarray, " cells"], seen: tuple[float, float], bounds: Bounds
 ) -> str:
@@ -37,9 +51,8 @@ def told_far(
     wrong = values[outside(values, bounds)]
     if len(wrong):
         return f"{len(wrong):,} outside of the bounds{told_bounds(bounds)}, such as {wrong[0]:g}"
-    low, high = seen
-    room = FAR * (high - low)
-    far = values[(values < low - room) | (values > high + room)]
+    far = values[is_far(values, seen, bounds)]
     if not len(far):
         return ""
+    low, high = seen
     return f"{len(far):,} far outside of {low:g} to {high:g}, such as {far[0]:g}"

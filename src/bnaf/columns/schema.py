@@ -1,7 +1,7 @@
 """What all columns of a table mean, and how its rows become rows of a flow and come back."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,15 +9,19 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
+from bnaf._text import plain_name
 from bnaf.columns.detection import fit_column
 from bnaf.columns.kind import Bounds, Kind, Parts, Snapped
 from bnaf.columns.registry import KINDS
-from bnaf.columns.stored import entry, refused, text_of
+from bnaf.columns.stored import entry, flag_of, refused, text_of
 from bnaf.columns.text import LeftOut
-from bnaf.errors import BnafError, StorageError, TableError
+from bnaf.errors import Argument, BnafError, StorageError, TableError
+from bnaf.tables.cells import arrow_cells
+from bnaf.tables.column import Column
 from bnaf.tables.frames import Frame
 from bnaf.tables.marks import told_marks
 from bnaf.tables.names import check_names, find_columns
+from bnaf.tables.table import TYPES
 
 MOST_COLUMNS = 2**16
 
@@ -43,11 +47,13 @@ class Schema:
         names: Names of the columns.
         kinds: What each means.
         left_out: Columns that are no part of it, with reasons.
+        nullable: Names of the columns that came in a nullable type of pandas.
     """
 
     names: tuple[str, ...]
     kinds: tuple[Kind, ...]
     left_out: tuple[LeftOut, ...] = ()
+    nullable: tuple[str, ...] = ()
 
     @classmethod
     def fit(
@@ -110,7 +116,12 @@ class Schema:
                 f"No column is left to {purpose}: all are constant, identifiers or free text; "
                 "expected one that varies. Say what a column is with its kind."
             )
-        return cls(tuple(name for name, _ in kept), tuple(kind for _, kind in kept), left_out)
+        return cls(
+            tuple(name for name, _ in kept),
+            tuple(kind for _, kind in kept),
+            left_out,
+            tuple(name for name, _ in kept if frame[name].nullable),
+        )
 
     def __getitem__(self, name: str) -> Kind:
         return self.kinds[find_columns([name], self.names)[0]]
@@ -122,7 +133,14 @@ class Schema:
             TableError: If one of them is not there.
         """
         places = find_columns(names, self.names)
-        return Schema(tuple(names), tuple(self.kinds[place] for place in places))
+        nullable = tuple(name for name in names if name in self.nullable)
+        return Schema(tuple(names), tuple(self.kinds[p] for p in places), (), nullable)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Names of the columns whose cells are text, also those that look like something else."""
+        pairs = zip(self.names, self.kinds, strict=True)
+        return tuple(name for name, kind in pairs if kind.textual)
 
     @property
     def levels(self) -> tuple[int, ...]:
@@ -183,10 +201,18 @@ class Schema:
     def frame(self, codes: Float64[Tensor, "rows columns"]) -> Frame:
         """Return the rows of a table that codes stand for."""
         values = codes.detach().cpu().numpy().T
+        return self._frame(
+            kind.column(name, cells)
+            for name, kind, cells in zip(self.names, self.kinds, values, strict=True)
+        )
+
+    def _frame(self, columns: Iterable[Column]) -> Frame:
+        """Return columns as a frame of the types that pandas had, or needs for empty cells."""
+        pairs = zip(columns, self.kinds, strict=True)
         return Frame(
             tuple(
-                kind.column(name, cells)
-                for name, kind, cells in zip(self.names, self.kinds, values, strict=True)
+                replace(column, nullable=column.name in self.nullable or _needs_null(kind))
+                for column, kind in pairs
             )
         )
 
@@ -208,6 +234,8 @@ class Schema:
 
     def encode_given(self, frame: Frame) -> Float64[Tensor, "rows width"]:
         """Return rows to be conditioned on: levels, then numbers of order one; without nan.
+
+        An empty cell where none was is one of the pooled levels, and its number zero.
 
         Raises:
             TableError: If a column is missing, or cells cannot be of its kind.
@@ -233,7 +261,7 @@ class Schema:
             middles = values[:, discrete + number] if kind.numbers else None
             columns.append(kind.decode(name, len(values), codes, middles, generator))
             level, number = level + bool(kind.levels), number + kind.numbers
-        return Frame(tuple(columns))
+        return self._frame(columns)
 
     def snap(self, part: int, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the cells that draws of a number part lie in: middle, below and above.
@@ -255,23 +283,53 @@ class Schema:
         }
         return told | {column.name: f"left out: {column.reason}" for column in self.left_out}
 
-    def unusual(self, frame: Frame) -> dict[str, str]:
-        """Return what is far from all that was seen, by name of the column, in words."""
+    def unusual(self, frame: Frame, *, given: bool = False) -> dict[str, str]:
+        """Return what is far from all that was seen, by name of the column, in words.
+
+        Args:
+            frame: The rows.
+            given: Whether they are conditioned on, so that empty cells where none was matter.
+        """
         told = {
             name: kind.unusual(frame[name])
+            or (_told_empty(frame[name]) if given and not kind.may_be_empty else "")
             for name, kind in zip(self.names, self.kinds, strict=True)
         }
         return {name: words for name, words in told.items() if words}
+
+    def check_given(self, frame: Frame) -> None:
+        """Check that one row of some of the columns can be given.
+
+        Raises:
+            TableError: If a value has no probability of its own.
+        """
+        for column in frame.columns:
+            kind = self[column.name]
+            wanted = kind.expected(column)
+            if column.empty.any() and not kind.may_be_empty:
+                wanted = "a value, for no cell was empty"
+            if wanted:
+                (cell,) = arrow_cells(column).to_pylist()
+                got = "an empty cell" if cell is None else repr(plain_name(str(cell), 20))
+                raise TableError(
+                    f"Column {column.name!r} expects {wanted}, got {got}; give another value, or "
+                    "leave it out of ",
+                    Argument("given"),
+                    ".",
+                )
 
     def as_dict(self) -> dict[str, Any]:
         """Return all of it as JSON holds it."""
         return {
             "columns": [
-                {"name": name, "kind": kind.name, **kind.as_dict()}
+                {"name": name, "kind": kind.name, **kind.as_dict(), **self._marks(name)}
                 for name, kind in zip(self.names, self.kinds, strict=True)
             ],
             "left_out": [column.__dict__ for column in self.left_out],
         }
+
+    def _marks(self, name: str) -> dict[str, bool]:
+        return {"nullable": True} if name in self.nullable else {}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "Schema":
@@ -295,7 +353,22 @@ class Schema:
         except (BnafError, LookupError, TypeError, ValueError, ArithmeticError) as error:
             raise StorageError(f"A model expects columns that can be: {error}") from None
         reasons = [(text_of(item, "name"), text_of(item, "reason")) for item in left_out]
-        return cls(names, kinds, tuple(LeftOut(*reason) for reason in reasons))
+        nullable = [
+            name
+            for name, column in zip(names, columns, strict=True)
+            if flag_of({"nullable": False, **column}, "nullable")
+        ]
+        return cls(names, kinds, tuple(LeftOut(*reason) for reason in reasons), tuple(nullable))
+
+
+def _needs_null(kind: Kind) -> bool:
+    """Return whether cells may be empty, of a type that NumPy has no such value of."""
+    return kind.may_be_empty and kind.type in TYPES and not kind.type.startswith("float")
+
+
+def _told_empty(column: Column) -> str:
+    empty = int(column.empty.sum())
+    return f"{empty:,} empty, where none was" if empty else ""
 
 
 def _sorted_parts(parts: Sequence[Parts]) -> tuple[list[np.ndarray], list[Snapped]]:

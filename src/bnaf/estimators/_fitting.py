@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import Tensor
 
 from bnaf.errors import SettingsError
-from bnaf.estimators._frames import WeighedFrame, array_kinds, mixed_frame, named_frame
+from bnaf.estimators._frames import WeighedFrame, array_kinds, as_rows, mixed_frame, named_frame
 from bnaf.flows.flow import Flow
 from bnaf.model.model import Model
 from bnaf.model.notebook import show_model
@@ -244,6 +244,8 @@ class ModelEstimator(SettingsByName):
 class RowEstimator(ModelEstimator):
     """What estimators of the density of rows have in common."""
 
+    _warns: ClassVar[bool] = True  # of rows far from all that was seen
+
     def __sklearn_tags__(self) -> Tags:
         return mixed_tags(super().__sklearn_tags__())
 
@@ -251,6 +253,7 @@ class RowEstimator(ModelEstimator):
         self, X: Any, sample_weight: Any, choose: Choose = choose_all
     ) -> DistinctRows | WeighedFrame:
         """Fit the density of the rows of X that are chosen, and return all that differ."""
+        X = as_rows(X)
         frame = mixed_frame(X)
         if frame is not None:
             validate_data(self, X, skip_check_array=True)
@@ -268,10 +271,12 @@ class RowEstimator(ModelEstimator):
     def score_samples(self, X: Any) -> np.ndarray:
         """Return log p(x) of each row, in nats and in the units of the data given to ``fit``."""
         check_is_fitted(self)
+        X = as_rows(X)
         if not self.model_.encoding.noisy:
             validate_data(self, X, skip_check_array=True, reset=False)
-            return log_prob(self.model_, named_frame(X, column_names(self)))
-        return log_prob(self.model_, validate_data(self, X, dtype=np.float64, reset=False))
+            return log_prob(self.model_, named_frame(X, column_names(self)), warn=self._warns)
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        return log_prob(self.model_, X, warn=self._warns)
 
 
 def mixed_tags(tags: Tags) -> Tags:
@@ -283,13 +288,13 @@ def mixed_tags(tags: Tags) -> Tags:
 
 
 def log_prob(
-    model: Model, rows: np.ndarray | Frame, given: np.ndarray | None = None
+    model: Model, rows: np.ndarray | Frame, given: np.ndarray | None = None, *, warn: bool = True
 ) -> np.ndarray:
     """Return the log-density of rows, in nats."""
     if isinstance(rows, Frame):
-        return model.log_prob(rows).numpy()
+        return model.log_prob(rows, warn=warn).numpy()
     context = None if given is None else torch.from_numpy(np.array(given))
-    return model.log_prob(torch.from_numpy(np.array(rows)), context).numpy()
+    return model.log_prob(torch.from_numpy(np.array(rows)), context, warn=warn).numpy()
 
 
 def column_names(estimator: Any) -> list[str]:

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float64
 from bnaf.errors import ShapeError, TableError
 from bnaf.tables.column import Column
 from bnaf.tables.frames import Frame, read_frame
+from bnaf.tables.sources import has_names
 
 
 class WeighedFrame(NamedTuple):
@@ -22,6 +23,11 @@ class WeighedFrame(NamedTuple):
     def take(self, chosen: Bool[np.ndarray, " rows"]) -> "WeighedFrame":
         """Return some of the rows."""
         return WeighedFrame(self.rows.take(chosen), self.weights[chosen], self.kinds)
+
+
+def as_rows(X: Any) -> Any:
+    """Return columns by name, or a list of rows by name, as a frame; other rows as they are."""
+    return read_frame(X).to_pandas() if has_names(X) else X
 
 
 def mixed_frame(X: Any) -> Frame | None:

@@ -44,15 +44,18 @@ class Steps(NamedTuple):
         """Return numbers drawn evenly from the cells of values."""
         cell = self._cells(column)
         share = np.random.default_rng(seed).random(len(column))
-        return self.ends[cell] + share * (self.ends[cell + 1] - self.ends[cell])
+        found: np.ndarray = self.ends[cell] + share * (self.ends[cell + 1] - self.ends[cell])
+        return found
 
     def snap(self, numbers: Float64[np.ndarray, "..."]) -> Float64[np.ndarray, "..."]:
         """Return the values whose cells numbers lie in, the outermost for those beyond."""
-        return self.values[self._cells(numbers)]
+        found: np.ndarray = self.values[self._cells(numbers)]
+        return found
 
     def upper(self, column: Numbers) -> Numbers:
         """Return the upper ends of the cells of the last values up to numbers."""
-        return self.ends[np.searchsorted(self.values, column, "right")]
+        found: np.ndarray = self.ends[np.searchsorted(self.values, column, "right")]
+        return found
 
     def around(self, column: Numbers) -> tuple[Numbers, Numbers]:
         """Return the ends of the cells of numbers."""

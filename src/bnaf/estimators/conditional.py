@@ -29,6 +29,7 @@ from bnaf.estimators._fitting import (
 )
 from bnaf.estimators._frames import (
     array_kinds,
+    as_rows,
     is_categorical,
     join_frames,
     mixed_frame,
@@ -53,10 +54,10 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
     deviation, ``predict_quantiles`` and ``predict_interval`` its quantiles. Of one column of y
     they are exact, and so is ``cdf``: quantiles are roots of the flow, means a quadrature over
     them. Of several columns they come from base draws, the same for every row, and of a column of
-    few values, or with empty cells, from draws. Unlike that of
-    other regressors, ``score`` is the mean log-density in nats, not a share of the variance.
-    Up to 10,000 rows of one column are fitted by several flows, as ``members`` says; of others a
-    tenth is set aside by the seed, to tell when to stop.
+    few values, or with empty cells, from draws. Unlike that of other regressors, ``score`` is the
+    mean log-density in nats, not a share of the variance. Up to 10,000 rows of one column are
+    fitted by several flows, as ``members`` says; of others a tenth is set aside by the seed, to
+    tell when to stop.
 
     X may be a frame with columns of text, categories, dates and whole numbers, and cells may be
     empty. Where y is text, a category, or true and false, ``predict`` returns its most probable
@@ -124,6 +125,7 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
         whole("draws", self.draws)
         if hasattr(self, "classes_"):
             del self.classes_  # of a fit before this one
+        X = as_rows(X)
         frame = mixed_frame(X)
         if frame is not None or is_categorical(y):
             return self._fit_frame(X, frame, y, sample_weight)
@@ -189,44 +191,39 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
         """Return the probability of each of ``classes_`` for each row of X, where y has some."""
         check_is_fitted(self)
         given = self._frame(X)
-        context = self.model_.encoding.codes(given, "given")
-        scores = np.empty((len(given), len(self.classes_)))
-        for place, code in enumerate(self._class_codes):
-            rows = torch.full((len(given), 1), float(code), dtype=torch.float64)
-            scores[:, place] = self.model_.log_prob(rows, context).numpy()
+        context = self.model_.encoding.codes(given, "given").unsqueeze(1)  # (rows, 1, columns)
+        codes = torch.from_numpy(self._class_codes).reshape(1, -1, 1)
+        scores = self.model_.log_prob(codes, context).numpy()
         shares = np.exp(scores - scores.max(1, keepdims=True))
         probabilities: np.ndarray = shares / shares.sum(1, keepdims=True)
         return probabilities
 
     def predict_std(self, X: Any) -> np.ndarray:
-        """Return the conditional deviation of y for each row of X, in the shape of y."""
+        """Return the conditional deviation of numbers y for each row of X, in the shape of y."""
+        self._expect_numbers("predict_std")
         return self._moments(X)[1]
 
     def cdf(self, X: Any, y: Any) -> np.ndarray:
         """Return the probability of at most y, for each row of one column.
 
         Raises:
-            SettingsError: If y has several columns.
+            SettingsError: If y has several columns, or is a category.
         """
         self._expect_one("cdf")
         if not self.model_.encoding.noisy:
-            return self._cdf_of_cells(X, y)
+            frame = join_frames(target_frame(y, self.model_.columns), self._frame(X))
+            return self.model_.encoding.cdf(self.model_.flow, frame).numpy()
         given, targets = self._validate(X, y, reset=False)
         rows = torch.from_numpy(targets.reshape(-1, 1))
         z = self.model_.base_noise(rows, torch.from_numpy(np.array(given)))
         probability: np.ndarray = normal_cdf(z.squeeze(-1)).numpy()
         return probability
 
-    def _cdf_of_cells(self, X: Any, y: Any) -> np.ndarray:
-        """Return the probability of at most the upper end of each cell."""
-        frame = join_frames(target_frame(y, self.model_.columns), self._frame(X))
-        return self.model_.encoding.cdf(self.model_.flow, frame).numpy()
-
     def crps(self, X: Any, y: Any) -> np.ndarray:
         """Return the continuous ranked probability score of each row of one column.
 
         Raises:
-            SettingsError: If y has several columns.
+            SettingsError: If y has several columns, or is a category.
         """
         self._expect_one("crps")
         given, targets = self._given(X), np.asarray(y, dtype=np.float64)
@@ -253,6 +250,7 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
         Returns:
             Shape (rows, 2), with the columns of y behind where ``fit`` saw such.
         """
+        self._expect_numbers("predict_interval")
         coverage = between("coverage", coverage, 0, 1)
         return self.predict_quantiles(X, ((1 - coverage) / 2, (1 + coverage) / 2))
 
@@ -270,7 +268,11 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
 
         Returns:
             Shape (rows, quantiles), with the columns of y behind where ``fit`` saw such.
+
+        Raises:
+            SettingsError: If y is a category.
         """
+        self._expect_numbers("predict_quantiles")
         levels = np.asarray(quantiles, dtype=np.float64)
         if levels.ndim != 1 or not ((levels >= 0) & (levels <= 1)).all():
             raise SettingsError(f"quantiles must be numbers between 0 and 1, got {quantiles!r}.")
@@ -323,20 +325,20 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
 
     def _frame(self, X: Any) -> Frame:
         """Return what to condition on as a frame with the columns of the fit."""
+        X = as_rows(X)
         validate_data(self, X, skip_check_array=True, reset=False)
         return named_frame(X, column_names(self))
 
     def _validate(self, X: Any, y: Any, **checks: Any) -> tuple[np.ndarray, np.ndarray]:
-        X, y = validate_data(
-            self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, **checks
-        )
+        checks |= {"dtype": np.float64, "multi_output": True, "y_numeric": True}
+        X, y = validate_data(self, as_rows(X), y, **checks)
         return X, np.asarray(y, dtype=np.float64)
 
     def _given(self, X: Any) -> np.ndarray | Frame:
         check_is_fitted(self)
         if not self.model_.encoding.noisy:
             return self._frame(X)
-        given: np.ndarray = validate_data(self, X, dtype=np.float64, reset=False)
+        given: np.ndarray = validate_data(self, as_rows(X), dtype=np.float64, reset=False)
         return given
 
     def _moments(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -363,8 +365,15 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
         """Whether quantiles are roots of the flow: of one column of numbers."""
         return self.n_outputs_ == 1 and self.model_.encoding.continuous
 
-    def _expect_one(self, name: str) -> None:
+    def _expect_numbers(self, name: str) -> None:
         check_is_fitted(self)
+        if hasattr(self, "classes_") or self.model_.encoding.labels:
+            raise SettingsError(
+                f"{name} is of numbers, got a category as y; predict_proba has probabilities."
+            )
+
+    def _expect_one(self, name: str) -> None:
+        self._expect_numbers(name)
         if self.n_outputs_ > 1:
             raise SettingsError(
                 f"{name} is of one column of y, got {self.n_outputs_}; fit one for each column."

@@ -58,6 +58,8 @@ class FlowOutlierDetector(OutlierMixin, RowEstimator):
         5
     """
 
+    _warns = False  # which are what it is asked for
+
     def __init__(
         self,
         flow: Any = "bnaf",
@@ -98,7 +100,7 @@ class FlowOutlierDetector(OutlierMixin, RowEstimator):
             self._own_threshold()
             if automatic
             else weighted_threshold(
-                log_prob(self.model_, distinct.rows), distinct.weights, float(share)
+                log_prob(self.model_, distinct.rows, warn=False), distinct.weights, float(share)
             )
         )
         return self
@@ -106,7 +108,7 @@ class FlowOutlierDetector(OutlierMixin, RowEstimator):
     def _own_threshold(self) -> float:
         """Return the log-density below which few draws of the density itself lie."""
         rows = self.model_.sample(AUTO_DRAWS, seed=0, outside="redraw").numpy()
-        scores = log_prob(self.model_, rows)
+        scores = log_prob(self.model_, rows, warn=False)
         return weighted_threshold(scores, np.ones(AUTO_DRAWS), AUTO_SHARE)
 
     def decision_function(self, X: Any) -> np.ndarray:

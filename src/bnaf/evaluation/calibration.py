@@ -245,13 +245,13 @@ def _whole_row(model: Model, table: Table, draws: int, seed: int) -> list[Calibr
     if model.encoding.noisy:
         return _noise_tests(model.base_noise(table))
     generator = np.random.default_rng(seed)
-    scores = model.log_prob(table).numpy()
+    scores = model.log_prob(table, warn=False).numpy()
     if not model.given_columns:
-        samples = model.log_prob(model.sample(draws, seed=seed)).unsqueeze(1)
+        samples = model.log_prob(model.sample(draws, seed=seed), warn=False).unsqueeze(1)
         return [_test(LIKELIHOOD, _shares(scores, samples.numpy(), generator), draws)]
     given = table.select(model.given_columns)
     drawn = model.sample(GIVEN_DRAWS, given, seed=seed)
-    samples = model.log_prob(drawn, given)
+    samples = model.log_prob(drawn, given, warn=False)
     return [_test(LIKELIHOOD, _shares(scores, samples.numpy(), generator))]
 
 

@@ -142,7 +142,7 @@ class MixedLaw(RowLaw):
                 warnings.warn(
                     f"What is given was met by few draws: {least:.1f} effective ones of "
                     f"{torch.Size(sample_shape).numel()}, some rows many times; give columns that "
-                    "come first, or draw with more particles.",
+                    f"come first, or draw more rows: as many are weighed, {PARTICLES:,} at least.",
                     FewDrawsWarning,
                     stacklevel=2,
                 )
@@ -199,7 +199,7 @@ class MixedLaw(RowLaw):
         if weights.isnan().any():
             raise TableError(
                 "Some given rows have probability zero after all that was drawn before them; give "
-                "other values, or draw with more particles."
+                "other values, or draw more rows: as many are weighed."
             )
         index = torch.multinomial(weights.t(), count, replacement=True, generator=generator)
         rows = rows.reshape(drawn, -1, self.features)

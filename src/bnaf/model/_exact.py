@@ -1,7 +1,7 @@
 """A flow in float64 and the encoding of its rows: what scores and samples are computed with."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from bnaf.flows.flow import Flow
 from bnaf.model._chunks import CHUNK_ROWS, chunk_rows, measure_rows
 from bnaf.model.encoding import Encoding, warn_of_unusual
 
+BOTH = ("rows", "given")
 MOST_ROUNDS = 100  # of draws, in search of rows without empty cells
 
 
@@ -33,7 +34,11 @@ class ExactFlow:
         self.flow.requires_grad_(False)
 
     def measure(
-        self, rows: Any, given: Any, measure: Callable[[Any, Tensor], Tensor]
+        self,
+        rows: Any,
+        given: Any,
+        measure: Callable[[Any, Tensor], Tensor],
+        watch: Sequence[str] = ("given",),
     ) -> tuple[Tensor, Tensor | float]:
         """Return what is measured of rows under the law of their given columns, and the shift.
 
@@ -41,9 +46,9 @@ class ExactFlow:
             rows: Rows, anything with names or codes by position.
             given: Given columns; by default those of rows that have names.
             measure: From a law and some rows to one value, or several, per row.
+            watch: Of which to warn where they are far from all that was seen: "rows", "given".
         """
-        x = self._beside(self.encoding.codes(rows, "rows"))
-        context = self.context(self._named(rows, given))
+        x, context = self._sides(rows, given, watch)
         differentiable = x.requires_grad or (context is not None and context.requires_grad)
         with torch.set_grad_enabled(differentiable and torch.is_grad_enabled()):
             encoded = self.encoding.encode(x, context)
@@ -58,8 +63,7 @@ class ExactFlow:
         Raises:
             SettingsError: If the columns are not modelled one after another.
         """
-        codes = self._beside(self.encoding.codes(rows, "rows"))
-        context = self.context(self._named(rows, given))
+        codes, context = self._sides(rows, given, BOTH)
         parts = chunk_rows(codes, context)
         return torch.cat([self.encoding.log_shares(self.flow(some), part) for part, some in parts])
 
@@ -72,15 +76,38 @@ class ExactFlow:
         partial = None
         if self.encoding.schema is not None and not self.encoding.given_columns:
             partial, given = self.encoding.partial(given), None
-        context = self.context(given)
+        known = self._given(given)
+        self._warn_of({"given": known}, stacklevel=3)
+        context = self._context(known)
         law = self.flow(context)
         size = max(1, CHUNK_ROWS // max(1, law.batch_shape.numel()))
         sizes = [min(size, count - start) for start in range(0, count, size)] or [0]
         how: dict[str, Any] = {"outside": outside, "partial": partial}
         return torch.cat([self.encoding.draw(law, part, context, **how) for part in sizes])
 
-    def context(self, given: Any) -> Tensor | None:
-        """Return given columns as the flow sees them.
+    def _sides(self, rows: Any, given: Any, watch: Sequence[str]) -> tuple[Tensor, Tensor | None]:
+        """Return codes of rows, and given columns as the flow sees them."""
+        x, known = self.encoding.codes(rows, "rows"), self._given(self._named(rows, given))
+        named = not isinstance(rows, Tensor | np.ndarray)  # others may be points of a grid
+        codes = {"rows": x if named else None, "given": known}
+        self._warn_of({name: codes[name] for name in watch}, stacklevel=4)
+        return self._beside(x), self._context(known)
+
+    def _context(self, known: Tensor | None) -> Tensor | None:
+        """Return codes of given columns as the flow sees them."""
+        return None if known is None else self.encoding.contexts(self._beside(known))
+
+    def _warn_of(self, codes: Mapping[str, Tensor | None], *, stacklevel: int) -> None:
+        """Warn once of what is far from all that was seen, of modelled and given columns."""
+        told: dict[str, str] = {}
+        for name, values in codes.items():
+            if values is not None:
+                flat = values.detach().to("cpu", torch.float64).reshape(-1, values.shape[-1])
+                told |= self.encoding.unusual(flat, name)
+        warn_of_unusual(told, stacklevel=stacklevel + 1)
+
+    def _given(self, given: Any) -> Tensor | None:
+        """Return codes of given columns.
 
         Raises:
             ShapeError: If they are missing or not wanted.
@@ -96,11 +123,7 @@ class ExactFlow:
             return None
         if not columns:
             raise ShapeError("This model has no given columns; leave out ", Argument("given"), ".")
-        codes = self.encoding.codes(given, "given")
-        known = codes.detach().to("cpu", torch.float64)
-        told = self.encoding.unusual(known.reshape(-1, known.shape[-1]))
-        warn_of_unusual(told, stacklevel=4)
-        return self.encoding.contexts(self._beside(codes))
+        return self.encoding.codes(given, "given")
 
     def _named(self, rows: Any, given: Any) -> Any:
         """Return given columns, those of rows that have names by default."""

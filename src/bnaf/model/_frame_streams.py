@@ -48,7 +48,7 @@ def encode_stream(
     train, held_out = parts.sources(rows.batch, [rows.identity])
     validation: Batch | None = None
     if wish.brings_rows:
-        frame = read_frame(wish.valid, columns=rows.names)
+        frame = read_frame(wish.valid, columns=rows.names, texts=sample.texts)
         validation, shifts["valid"] = encode_rows(encoding, frame, None)
     facts = parts.facts(
         len(names) + len(given),

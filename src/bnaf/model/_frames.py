@@ -65,7 +65,7 @@ def encode_frame(frame: Frame, names: Sequence[str], given: Sequence[str], wish:
     counts = wish.weigh(len(frame))
     held_out = None
     if wish.brings_rows:
-        held_out = read_frame(wish.valid, columns=[*names, *given])
+        held_out = read_frame(wish.valid, columns=[*names, *given], texts=frame.texts)
     division = wish.divide(len(frame), len(names), len(given), mixed=True, members=1)
     split = RowSplit.plan(len(frame), division.valid, wish.test, seed=wish.seed)
     sets = split.sets()

@@ -17,6 +17,7 @@ from bnaf.model._wish import Wish
 from bnaf.tables.frame_streams import FrameStream
 from bnaf.tables.frames import read_frame
 from bnaf.tables.names import find_columns
+from bnaf.tables.sources import has_names
 from bnaf.tables.streams import ParquetStream
 from bnaf.tables.table import Table
 from bnaf.tables.ties import warn_of_columns
@@ -42,6 +43,7 @@ def read_data(source: Any, flow: str, wish: Wish) -> FitData:
     """
     kind = flow_named(flow)
     numeric = isinstance(source, Table | ParquetStream | Tensor | np.ndarray | list | tuple)
+    numeric = numeric and not has_names(source)
     if numeric and not kind.takes_numbers:
         raise SettingsError(
             f"The flow {flow!r} takes frames and files, whose columns may be of every kind, got a "

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64
 from torch import Tensor
 
 from bnaf.columns.schema import Schema
@@ -15,7 +15,7 @@ from bnaf.errors import Argument, DtypeError, SettingsError, ShapeError, TableWa
 from bnaf.flows.flow import Flow
 from bnaf.model.standardisation import Standardisation
 from bnaf.tables.frames import Frame
-from bnaf.tables.names import check_names
+from bnaf.tables.names import check_names, list_columns
 from bnaf.tables.table import Table
 
 SAME = 1e-9  # rounding apart, in deviations of a column
@@ -32,6 +32,20 @@ class Encoded(NamedTuple):
 
     rows: Tensor
     shift: Tensor | float
+
+
+class GivenCells(NamedTuple):
+    """Some columns of a row, which the others are drawn given.
+
+    Args:
+        row: The row of the flow, nan where it is not given.
+        codes: The codes of the row.
+        known: Which columns are given.
+    """
+
+    row: Float64[Tensor, " _"]
+    codes: Float64[Tensor, " columns"]
+    known: Bool[Tensor, " columns"]
 
 
 class Encoding(ABC):
@@ -91,7 +105,7 @@ class Encoding(ABC):
         context: Float64[Tensor, "*_ _"] | None,
         *,
         outside: str,
-        partial: Float64[Tensor, " _"] | None = None,
+        partial: GivenCells | None = None,
     ) -> Float64[Tensor, "count *batch columns"]:
         """Return codes of rows drawn from a law of the flow.
 
@@ -103,8 +117,8 @@ class Encoding(ABC):
             partial: What :meth:`bnaf.model.encoding.Encoding.partial` returned.
         """
 
-    def partial(self, given: Any) -> Float64[Tensor, " _"] | None:
-        """Return a row of the flow of which some modelled columns are given; none by default."""
+    def partial(self, given: Any) -> GivenCells | None:
+        """Return what is given of modelled columns; nothing by default."""
         return None
 
     schema: Schema | None = None
@@ -148,12 +162,22 @@ class Encoding(ABC):
         """Return rows of codes, given columns last, as people write them; ``None`` if empty."""
 
     @abstractmethod
-    def unusual(self, given: Float64[Tensor, "rows given"]) -> dict[str, str]:
-        """Return what of given columns is far from all that was seen, by name and in words."""
+    def unusual(self, codes: Float64[Tensor, "rows columns"], name: str) -> dict[str, str]:
+        """Return what is far from all that was seen, by column and in words.
+
+        Args:
+            codes: Codes of the modelled columns, or of the given ones.
+            name: "rows" or "given".
+        """
 
     @abstractmethod
-    def table(self, codes: Float64[Tensor, "rows columns"]) -> Table | Frame:
-        """Return codes of modelled columns as a table with their names and types."""
+    def table(self, codes: Float64[Tensor, "rows columns"], given: Any = None) -> Table | Frame:
+        """Return codes of modelled columns as a table with their names and types.
+
+        Args:
+            codes: The codes.
+            given: What was given, of which levels without a code keep their text.
+        """
 
     @abstractmethod
     def read(self, source: Any, *, drop_missing: bool, **reading: Any) -> Table:
@@ -268,14 +292,19 @@ class Encoding(ABC):
 
 
 def warn_of_unusual(told: Mapping[str, str], *, stacklevel: int) -> None:
-    """Warn of given values that are far from all that a model has seen.
+    """Warn once of values that are far from all that a model has seen.
 
     Args:
         told: What of each column is, by name and in words.
         stacklevel: Whose line the warning is told of, counted from the caller.
     """
-    for name, words in told.items():
-        warnings.warn(
-            TableWarning(f"Column {name!r} has values the model knows nothing of: {words}."),
-            stacklevel=stacklevel + 1,
-        )
+    if not told:
+        return
+    words = [*told.values()] if len(told) == 1 else [f"{n} {each}" for n, each in told.items()]
+    warnings.warn(
+        TableWarning(
+            f"{list_columns([*told])} {'has' if len(told) == 1 else 'have'} values the model "
+            f"knows nothing of: {'; '.join(words)}."
+        ),
+        stacklevel=stacklevel + 1,
+    )

@@ -1,6 +1,8 @@
 """Rows of every kind as rows of a flow: levels, points, intervals and empty cells."""
 
 import copy
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,12 +10,14 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
+from bnaf.columns.kind import UNKNOWN
 from bnaf.columns.schema import Schema
 from bnaf.errors import SettingsError, ShapeError
 from bnaf.flows.flow import Flow
 from bnaf.laws.mixed import MixedLaw
 from bnaf.laws.normal import normal_cdf
-from bnaf.model.encoding import SAME, Encoded, Encoding, warn_of_unusual
+from bnaf.model.encoding import SAME, Encoded, Encoding, GivenCells, warn_of_unusual
+from bnaf.tables.column import Column
 from bnaf.tables.frames import Frame, read_frame
 from bnaf.tables.moments import RunningMoments
 from bnaf.tables.names import find_columns
@@ -99,7 +103,7 @@ class KindEncoding(Encoding):
         assert schema is not None
         if isinstance(source, Table):
             return source.select(schema.names).rows
-        return schema.codes(read_frame(source, columns=schema.names))
+        return schema.codes(read_frame(source, columns=schema.names, texts=schema.texts))
 
     def contexts(self, given: Float64[Tensor, "*batch given"]) -> Float64[Tensor, "*batch _"]:
         assert self.given_schema is not None
@@ -131,19 +135,23 @@ class KindEncoding(Encoding):
         context: Float64[Tensor, "*_ _"] | None,
         *,
         outside: str,
-        partial: Float64[Tensor, " _"] | None = None,
+        partial: GivenCells | None = None,
     ) -> Float64[Tensor, "count *batch columns"]:
-        packed = law.sample((count,), snap=self.schema.snap, given=partial)
+        row = None if partial is None else partial.row
+        packed = law.sample((count,), snap=self.schema.snap, given=row)
         seed = int(torch.randint(2**31, ()))
         frame = self.schema.decode(packed.reshape(-1, packed.shape[-1]), seed=seed)
         codes = self.schema.codes(frame)
+        if partial is not None:  # as it was given, not another of its pool
+            codes = torch.where(partial.known, partial.codes, codes)
         return codes.to(packed.device).reshape(*packed.shape[:-1], -1)
 
-    def partial(self, given: Any) -> Float64[Tensor, " _"] | None:
+    def partial(self, given: Any) -> GivenCells | None:
         """Return a packed row of which some modelled columns are given, nan for the others.
 
         Raises:
-            TableError: If there is no such column, or its value cannot be of its kind.
+            TableError: If there is no such column, or its value cannot be of its kind, or has no
+                probability.
             ShapeError: If there are several rows.
         """
         if given is None:
@@ -158,12 +166,14 @@ class KindEncoding(Encoding):
             torch.full((1, len(self.columns)), torch.nan, dtype=torch.float64)
         )
         known = {column.name: column for column in frame.columns}
+        self.schema.check_given(frame)
         warn_of_unusual(self.schema.select(frame.names).unusual(frame), stacklevel=5)
-        columns = tuple(known.get(column.name, column) for column in cells.columns)
-        packed = self.schema.encode(Frame(columns)).rows[0]
+        row = Frame(tuple(known.get(column.name, column) for column in cells.columns))
+        packed = self.schema.encode(row).rows[0]
         places = [*self.schema.level_columns, *self.schema.number_columns * 3]
         free = torch.tensor([self.columns[place] not in known for place in places])
-        return packed.masked_fill(free, torch.nan)
+        mask = torch.tensor([name in known for name in self.columns])
+        return GivenCells(packed.masked_fill(free, torch.nan), self.schema.codes(row)[0], mask)
 
     def from_noise(
         self,
@@ -239,22 +249,41 @@ class KindEncoding(Encoding):
         written = [[_written(cell) for cell in cells.to_pylist()] for cells in columns]
         return [list(cells) for cells in zip(*written, strict=True)]
 
-    def unusual(self, given: Float64[Tensor, "rows given"]) -> dict[str, str]:
-        if self.given_schema is None:
-            return {}
-        return self.given_schema.unusual(self.given_schema.frame(given))
+    def unusual(self, codes: Float64[Tensor, "rows columns"], name: str) -> dict[str, str]:
+        schema = self.schema if name == "rows" else self.given_schema
+        assert schema is not None
+        return schema.unusual(schema.frame(codes), given=name == "given")
 
     def read(self, source: Any, *, drop_missing: bool, **reading: Any) -> Table:
         columns = (*self.columns, *self.given_columns)
-        frame = read_frame(source, columns=columns, **reading)
+        given = () if self.given_schema is None else self.given_schema.texts
+        texts = (*self.schema.texts, *given)
+        frame = read_frame(source, columns=columns, texts=texts, **reading)
         if drop_missing:
             frame = frame.take(frame.complete)
         parts = [self.codes(frame, "rows")]
         parts += [self.codes(frame, "given")] if self.given_columns else []
         return Table(torch.cat(parts, 1), columns, numbers=torch.from_numpy(frame.numbers))
 
-    def table(self, codes: Float64[Tensor, "rows columns"]) -> Frame:
-        return self.schema.frame(codes)
+    def table(self, codes: Float64[Tensor, "rows columns"], given: Any = None) -> Frame:
+        frame = self.schema.frame(codes)
+        if given is None or self.given_columns:
+            return frame
+        told = {}
+        for column in read_frame(given).columns:
+            kind = self.schema[column.name]
+            if kind.labels and kind.codes(column)[0] == len(kind.labels):  # never seen
+                texts = column.as_texts()
+                told[column.name] = texts.levels[texts.values[0]]
+        return Frame(tuple(_retold(column, told) for column in frame.columns))
+
+
+def _retold(column: Column, told: Mapping[str, str]) -> Column:
+    """Return a column whose cells, of a level without a code, have the text that was given."""
+    if column.name not in told:
+        return column
+    levels = tuple(told[column.name] if level == UNKNOWN else level for level in column.levels)
+    return replace(column, levels=levels)
 
 
 def _written(cell: Any) -> Any:

@@ -11,13 +11,9 @@ from torch import Generator, Tensor
 from bnaf._checks import whole
 from bnaf._random import private_draws
 from bnaf.columns.kind import Bounds
-from bnaf.errors import (
-    SettingsError,
-    ShapeError,
-    TrainingError,
-)
+from bnaf.errors import SettingsError, ShapeError, TrainingError
 from bnaf.flows.flow import Flow
-from bnaf.model._exact import ExactFlow, draw_complete
+from bnaf.model._exact import BOTH, ExactFlow, draw_complete
 from bnaf.model._making import flow_kind, make_flow, warn_of_secrets
 from bnaf.model._reading import read_data
 from bnaf.model._training import record_facts, train_flow
@@ -224,7 +220,9 @@ class Model:
         self.flow.to(device=device, dtype=dtype)
         return self
 
-    def log_prob(self, rows: Any, given: Any = None) -> Float64[Tensor, "*batch"]:
+    def log_prob(
+        self, rows: Any, given: Any = None, *, warn: bool = True
+    ) -> Float64[Tensor, "*batch"]:
         """Return the log-density of each row, in nats and in the units of the table.
 
         Gradients reach rows and given columns, not the weights.
@@ -234,12 +232,13 @@ class Model:
                 reads, by the names of its columns; or a tensor or an array, by their order.
             given: Given columns, one row per row or one for all; where rows have names they are
                 taken from there by default.
+            warn: Whether to warn of values far from all that was seen, of rows with names.
 
         Raises:
             ShapeError: If the number of columns is wrong, or given ones are missing or not wanted.
             TableError: If a table lacks a column.
         """
-        scores, shift = self._exact.measure(rows, given, _log_prob)
+        scores, shift = self._exact.measure(rows, given, _log_prob, BOTH if warn else ())
         return scores + shift
 
     def log_shares(self, rows: Any, given: Any = None) -> Float64[Tensor, "rows columns"]:
@@ -371,7 +370,7 @@ class Model:
                 f"sample_table expects one row of given columns, got {tuple(rows.shape[1:-1])}; "
                 "use sample, which returns a tensor."
             )
-        return self.encoding.table(rows.reshape(count, self.features))
+        return self.encoding.table(rows.reshape(count, self.features), given)
 
     @property
     def _exact(self) -> ExactFlow:

@@ -1,6 +1,6 @@
 """Rows of plain numbers as rows of a flow: standardised, and whitened where they are few."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,10 +10,11 @@ from torch import Tensor
 from bnaf.errors import SettingsError
 from bnaf.flows.flow import Flow
 from bnaf.model._chunks import common_batch
-from bnaf.model.encoding import SAME, Encoded, Encoding
+from bnaf.model.encoding import SAME, Encoded, Encoding, GivenCells
 from bnaf.model.standardisation import Standardisation
 from bnaf.tables.frames import read_frame
 from bnaf.tables.reading import read_table
+from bnaf.tables.sources import has_names
 from bnaf.tables.table import Table, check_types
 
 FAR = 20.0  # deviations from which on a value is far from all that was seen
@@ -67,7 +68,7 @@ class NumberEncoding(Encoding):
     def codes(self, source: Any, name: str) -> Float64[Tensor, "*batch columns"]:
         if isinstance(source, Tensor | np.ndarray):
             return self._checked(source, name)
-        if isinstance(source, Mapping):  # may be one row of single values, even of text
+        if has_names(source):  # may be one row of single values, even of text
             source = read_frame(source, columns=self._names(name)).as_table()
         if not isinstance(source, Table):
             source = read_table(source, columns=self._names(name), warn=False)
@@ -91,7 +92,7 @@ class NumberEncoding(Encoding):
         context: Float64[Tensor, "*_ _"] | None,
         *,
         outside: str,
-        partial: Float64[Tensor, " _"] | None = None,
+        partial: GivenCells | None = None,
     ) -> Float64[Tensor, "count *batch columns"]:
         drawn = law.sample((count,), outside=outside)
         return self.standardisation.invert(drawn, context)
@@ -136,11 +137,14 @@ class NumberEncoding(Encoding):
         found: list[list[Any]] = rows.tolist()
         return found
 
-    def unusual(self, given: Float64[Tensor, "rows given"]) -> dict[str, str]:
-        far = self.given_standardisation.apply(given).abs() > FAR
+    def unusual(self, codes: Float64[Tensor, "rows columns"], name: str) -> dict[str, str]:
+        scales = self.standardisation if name == "rows" else self.given_standardisation
+        if scales.is_identity:  # then nothing is known of the columns
+            return {}
+        far = ((codes - scales.location) / scales.scale).abs() > FAR
         return {
-            name: f"{int(far[:, index].sum()):,} more than {FAR:g} deviations from the mean"
-            for index, name in enumerate(self.given_columns)
+            column: f"{int(far[:, index].sum()):,} more than {FAR:g} deviations from the mean"
+            for index, column in enumerate(self._names(name))
             if far[:, index].any()
         }
 
@@ -149,7 +153,7 @@ class NumberEncoding(Encoding):
         reading |= {"given": self.given_columns, "warn": False}
         return read_table(source, columns=columns, drop_missing=drop_missing, **reading)
 
-    def table(self, codes: Float64[Tensor, "rows columns"]) -> Table:
+    def table(self, codes: Float64[Tensor, "rows columns"], given: Any = None) -> Table:
         return Table(codes, self.columns, self.types)
 
 

@@ -119,6 +119,11 @@ class Standardisation:
         )
 
     @property
+    def is_identity(self) -> bool:
+        """Whether location and scale change nothing."""
+        return not self.location.any() and bool((self.scale == 1).all())
+
+    @property
     def features(self) -> int:
         """Number of columns."""
         return len(self.scale)

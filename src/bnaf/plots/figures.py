@@ -132,7 +132,7 @@ def scores_figure(
     """
     own, given = _draw(model, rows.take(spread_indices(len(rows), SAMPLES)), seed)
     figure = new_figure(*WIDE)
-    plot_scores(figure.subplots(), scores, samples=model.log_prob(own, given))
+    plot_scores(figure.subplots(), scores, samples=model.log_prob(own, given, warn=False))
     return figure
 
 

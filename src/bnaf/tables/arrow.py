@@ -32,6 +32,8 @@ class RawColumn(NamedTuple):
     """What Arrow has of it, where it came that way; text and dates are there alone."""
     rows: int = 0
     """How many cells it has, where they cannot be read at all."""
+    nullable: bool = False
+    """Whether it came in a type of pandas that has a value for empty cells."""
 
 
 def arrow_columns(table: Any) -> list[RawColumn]:

@@ -1,6 +1,7 @@
 """Cells of a frame to and from Arrow: numbers, text, categories, dates and times."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,10 @@ ZONED = re.compile(r"timestamp\[(s|ms|us|ns), tz=([\w/+:-]{1,64})\]")
 
 def frame_column(raw: RawColumn) -> Column:
     """Return a column as it came, with a mask of its empty cells."""
+    return replace(_column(raw), nullable=raw.nullable)
+
+
+def _column(raw: RawColumn) -> Column:
     cells = raw.cells
     if raw.values is None and cells is not None and number_name(cells.type):
         raw = arrow_column(raw.name, cells)  # Python's own numbers

@@ -31,6 +31,7 @@ class Column:
         empty: Which cells are empty.
         levels: The texts that codes stand for, each once.
         of: What the levels of a category are: "text", or NumPy's name of a type of numbers.
+        nullable: Whether pandas is to have it in a type that has a value for empty cells.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Column:
     empty: Bool[np.ndarray, " rows"]
     levels: tuple[str, ...] = ()
     of: str = "text"
+    nullable: bool = False
 
     def __len__(self) -> int:
         return len(self.values)
@@ -63,6 +65,18 @@ class Column:
         """Which cells are neither empty nor infinite."""
         known: np.ndarray = ~self.empty
         return known & np.isfinite(self.values) if self.holds == "numbers" else known
+
+    @property
+    def pandas_type(self) -> str | None:
+        """Type of pandas that has a value for empty cells, where it is to be one."""
+        if self.type == "text":
+            return "string" if self.nullable else None
+        if self.holds != "numbers":
+            return None
+        if not self.nullable and (self.type.startswith("float") or not self.empty.any()):
+            return None
+        named = {"bool": "boolean", "float16": None}
+        return named.get(self.type, self.type.capitalize().replace("Ui", "UI"))
 
     @property
     def rounded(self) -> bool:

@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -41,15 +42,35 @@ def read_csv(text: bytes, name: str, reading: Reading) -> Any:
     first = _first_line(text)
     reading.limits.check_columns(first.count(delimiter.encode()) + 1, name)
     text = text.rstrip(b"\r\n") + b"\n"  # blank lines at the end are no rows
-    table = _as_days(_parse(text, name, delimiter, reading))
+    table = _parse(text, name, delimiter, reading)
+    names = _column_names(table, name, reading)
+    guessed = _guessed(table, names, reading)
+    if guessed:
+        table = _parse(text, name, delimiter, reading, guessed)
+    return _as_days(table.rename_columns(names))
+
+
+def _column_names(table: Any, name: str, reading: Reading) -> list[str]:
     try:
         names = [column.strip() for column in table.column_names]
     except UnicodeDecodeError:
         raise TableError(f"{name} is not written in UTF-8, as expected; save it so.") from None
-    if reading.header:
-        _check_header(names, name)
-        return table.rename_columns(names)
-    return table.rename_columns([f"x{index}" for index in range(len(names))])
+    if not reading.header:
+        return [f"x{index}" for index in range(len(names))]
+    _check_header(names, name)
+    return names
+
+
+def _guessed(table: Any, names: list[str], reading: Reading) -> list[str]:
+    """Return the columns, as the file has them, that were not read as the text they are."""
+    import pyarrow as pa
+
+    columns = zip(table.column_names, table.columns, reading.names or names, strict=False)
+    return [
+        own
+        for own, cells, name in columns
+        if name in reading.texts and not pa.types.is_string(cells.type)
+    ]
 
 
 def _check_mark(setting: str, mark: str) -> None:
@@ -68,7 +89,9 @@ def _first_line(text: bytes) -> bytes:
     return text
 
 
-def _parse(text: bytes, name: str, delimiter: str, reading: Reading) -> Any:
+def _parse(
+    text: bytes, name: str, delimiter: str, reading: Reading, texts: Sequence[str] = ()
+) -> Any:
     import pyarrow as pa
     from pyarrow import csv as arrow
 
@@ -85,7 +108,7 @@ def _parse(text: bytes, name: str, delimiter: str, reading: Reading) -> Any:
             parse_options=arrow.ParseOptions(
                 delimiter=delimiter, newlines_in_values=newlines, ignore_empty_lines=not alone
             ),
-            convert_options=_conversion(reading),
+            convert_options=_conversion(reading, texts),
         )
 
     try:
@@ -103,8 +126,9 @@ def _parse(text: bytes, name: str, delimiter: str, reading: Reading) -> Any:
         ) from None
 
 
-def _conversion(reading: Reading) -> Any:
-    """Return how text becomes values; with empty cells, also in columns of text."""
+def _conversion(reading: Reading, texts: Sequence[str]) -> Any:
+    """Return how text becomes values, but in some columns; with empty cells, also in text."""
+    import pyarrow as pa
     from pyarrow import csv as arrow
 
     if reading.missing is None:
@@ -114,6 +138,7 @@ def _conversion(reading: Reading) -> Any:
         null_values=[*arrow.ConvertOptions().null_values, *reading.missing],
         strings_can_be_null=True,
         timestamp_parsers=[arrow.ISO8601, *DATE_FORMATS],
+        column_types=dict.fromkeys(texts, pa.string()),
     )
 
 

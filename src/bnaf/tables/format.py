@@ -71,6 +71,10 @@ class Reading(NamedTuple):
     missing: Sequence[str] | None = None
     """What stands for an empty cell of a CSV file beside the usual; ``None`` where there may be
     none but in columns of numbers."""
+    names: Sequence[str] | None = None
+    """What the columns will be called, where that is not what the file calls them."""
+    texts: Sequence[str] = ()
+    """Columns of a CSV file that are text, whatever stands in them."""
 
 
 class Format(NamedTuple):

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float64, Int64
 
 from bnaf._checks import whole
 from bnaf.tables._row_groups import Piece, RowGroups
+from bnaf.tables.arrow import text_name
 from bnaf.tables.frames import Frame, arrow_frame
 from bnaf.tables.names import find_columns
 from bnaf.tables.parquet import column_names, open_parquet
@@ -79,6 +80,13 @@ class FrameStream:
     def rows(self) -> int:
         """Number of rows that are not left out."""
         return self._groups.rows
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Names of the columns of text."""
+        with open_parquet(self.path) as file:
+            kinds = {name: file.schema_arrow.field(name).type for name in self.columns}
+        return tuple(name for name, kind in kinds.items() if text_name(kind) == "text")
 
     @property
     def chosen(self) -> Bool[np.ndarray, " all_rows"]:

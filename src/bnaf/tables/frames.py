@@ -1,8 +1,7 @@
 """Frames: columns of every kind, with a mask of their empty cells."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,6 +54,15 @@ class Frame:
         return tuple(column.name for column in self.columns)
 
     @property
+    def texts(self) -> tuple[str, ...]:
+        """Names of the columns of text, or of categories that are."""
+        return tuple(
+            column.name
+            for column in self.columns
+            if column.holds == "texts" and column.of == "text"
+        )
+
+    @property
     def complete(self) -> Bool[np.ndarray, " rows"]:
         """Which rows have neither an empty cell nor an infinite number."""
         found: np.ndarray = np.logical_and.reduce([column.finite for column in self.columns])
@@ -103,8 +111,13 @@ class Frame:
         return pa.Table.from_arrays(cells, names=list(self.names))
 
     def to_pandas(self) -> Any:
-        """Return the columns as a pandas frame; pandas must be installed."""
-        return self.to_arrow().to_pandas()
+        """Return the columns as a pandas frame; pandas must be installed.
+
+        Columns that came in a nullable type (Int64, boolean, string) are of one again, and so are
+        whole numbers and truth values that may be empty.
+        """
+        types = {column.name: column.pandas_type for column in self.columns}
+        return self.to_arrow().to_pandas().astype({n: kind for n, kind in types.items() if kind})
 
     def to_polars(self) -> Any:
         """Return the columns as a Polars frame; Polars must be installed."""
@@ -124,6 +137,7 @@ def read_frame(
     header: bool = True,
     key: str | None = None,
     missing: Sequence[str] = (),
+    texts: Sequence[str] = (),
     most_columns: int = MOST_COLUMNS,
     most_expansion: float = MOST_EXPANSION,
 ) -> Frame:
@@ -135,7 +149,8 @@ def read_frame(
     Args:
         source: Path of a CSV, Parquet, npy or npz file; "-" for CSV on standard input; an open
             file of CSV; a pandas, Polars or Arrow frame; a NumPy array or a tensor; columns by
-            name, each a list, or one value each for a single row; a table or a frame of ours.
+            name, each a list, or one value each for a single row; a list of such rows; a table or
+            a frame of ours.
         columns: Which columns to read, by name and in that order; all by default.
         names: Names for the columns of an array or of a CSV file without a header, which are x0,
             x1, ... otherwise; or new names for those of a file.
@@ -146,6 +161,8 @@ def read_frame(
         key: Which array of an npz file.
         missing: What else stands for an empty cell of a CSV file, beside nothing at all, "NA",
             "NULL", "nan", "?" and their kin.
+        texts: Columns of a CSV file that are text, even if all that stands in one looks like
+            numbers, dates, or true and false; guessed by default.
         most_columns: Most columns that a file may have; one with more is refused at once.
         most_expansion: Most bytes that each byte of a packed file may become.
 
@@ -164,8 +181,8 @@ def read_frame(
         return frame if columns is None else frame.select(columns)
     limits = Limits(most_columns, most_expansion)
     markers = (*EMPTY, *missing)
-    reading = Reading(format, delimiter, decimal, header, key, None, limits, markers)
-    raw = read_columns(_from_mapping(source), reading)
+    reading = Reading(format, delimiter, decimal, header, key, None, limits, markers, names, texts)
+    raw = read_columns(source, reading)
     index, raw = (None, raw) if names is not None else part_index(raw, columns)
     raw = give_names(raw, names)
     if columns is not None:
@@ -203,30 +220,3 @@ def _from_table(table: Table) -> Frame:
             for place, (name, kind) in enumerate(zip(table.columns, table.types, strict=True))
         )
     )
-
-
-def _from_mapping(source: object) -> object:
-    """Return columns by name as an Arrow table; other sources as they are."""
-    if not isinstance(source, Mapping):
-        return source
-    import pyarrow as pa
-
-    values = [_as_list(cells) for cells in source.values()]
-    if len({len(cells) for cells in values}) > 1:
-        raise TableError(
-            "Expected columns of one length, got "
-            f"{', '.join(str(len(cells)) for cells in values[:8])} cells; give as many of each."
-        )
-    try:
-        cells = [pa.array(cell, from_pandas=True) for cell in values]
-    except (pa.ArrowException, TypeError) as error:
-        raise TableError(
-            f"Expected columns of numbers, text or dates, got others: {error}"
-        ) from None
-    return pa.Table.from_arrays(cells, names=[str(name) for name in source])
-
-
-def _as_list(cells: object) -> Any:
-    if isinstance(cells, str | bytes | Path) or not hasattr(cells, "__len__"):
-        return [cells]
-    return cells.tolist() if hasattr(cells, "tolist") else cells

@@ -52,7 +52,8 @@ def read_table(
 
     Args:
         source: Path of a CSV, Parquet, npy or npz file; "-" for CSV on standard input; an open
-            file of CSV; a pandas, Polars or Arrow frame; a NumPy array or a tensor.
+            file of CSV; a pandas, Polars or Arrow frame; columns by name in a dict, or a list of
+            dicts, one a row; a NumPy array or a tensor.
         columns: Which columns to read, by name and in that order; all by default.
         names: Names for the columns of an array or of a CSV file without a header, which are x0,
             x1, ... otherwise; or new names for those of a file.

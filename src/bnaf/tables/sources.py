@@ -1,7 +1,7 @@
 """Columns as they come: from files, streams, frames and arrays."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +29,25 @@ def read_columns(source: object, reading: Reading) -> list[RawColumn]:
         return _read_stream(source, reading)
     if isinstance(source, torch.Tensor):
         return array_columns(_tensor_values(source))
+    if has_names(source):
+        return _named_columns(source)
     library = type(source).__module__.partition(".")[0]
-    if library == "pandas" and hasattr(source, "columns"):
-        return _pandas_columns(source)
     if library == "polars" and hasattr(source, "collect"):
         source = source.collect()
+    if library in ("pandas", "polars") and not hasattr(source, "columns"):
+        row = " or .to_frame().T for a row" if library == "pandas" else ""
+        raise TableError(
+            f"Expected a frame, got a {type(source).__name__} of {library}; give .to_frame() for "
+            f"a column{row}."
+        )
+    if library == "pandas":
+        return _pandas_columns(source)
     if hasattr(source, "__arrow_c_stream__"):
-        import pyarrow as pa
-
-        return arrow_columns(pa.table(source))
+        return _arrow_stream(source)
     if isinstance(source, np.ndarray | Sequence) or hasattr(source, "__array__"):
         return array_columns(_as_array(source))
     raise TableError(
-        "Expected a path, a file, a pandas or Polars frame, an array or a tensor, got "
+        "Expected a path, a file, a pandas or Polars frame, a dict, an array or a tensor, got "
         f"{type(source).__name__}; convert it to one of these."
     )
 
@@ -141,7 +147,20 @@ def _as_array(source: Any) -> np.ndarray:
         ) from None
 
 
+def _arrow_stream(source: Any) -> list[RawColumn]:
+    import pyarrow as pa
+
+    try:
+        return arrow_columns(pa.table(source))
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise TableError(
+            f"Expected columns with names, got a {type(source).__name__} that Arrow reads as no "
+            f"table: {str(error)[:200]}; make it a frame."
+        ) from None
+
+
 def _pandas_columns(frame: Any) -> list[RawColumn]:
+    import pandas as pd
     import pyarrow as pa
 
     columns = []
@@ -153,5 +172,41 @@ def _pandas_columns(frame: Any) -> list[RawColumn]:
             kind, cells = str(frame.dtypes.iloc[index]), object_cells(frame.iloc[:, index])
             columns.append(RawColumn(name, kind, None, cells=cells, rows=len(frame)))
         else:
-            columns.append(arrow_column(name, values))
+            nullable = getattr(frame.dtypes.iloc[index], "na_value", None) is pd.NA
+            columns.append(arrow_column(name, values)._replace(nullable=nullable))
     return columns
+
+
+def has_names(source: object) -> bool:
+    """Tell whether rows are columns by name in a mapping, or one mapping each in a list."""
+    if isinstance(source, list | tuple):
+        return bool(source) and all(isinstance(row, Mapping) for row in source)
+    return isinstance(source, Mapping)
+
+
+def _named_columns(source: Any) -> list[RawColumn]:
+    """Return columns by name, or those of a list of rows; what a row has not is empty."""
+    import pyarrow as pa
+
+    if not isinstance(source, Mapping):
+        names = dict.fromkeys(name for row in source for name in row)
+        source = {name: [row.get(name) for row in source] for name in names}
+    values = [_as_list(cells) for cells in source.values()]
+    if len({len(cells) for cells in values}) > 1:
+        raise TableError(
+            "Expected columns of one length, got "
+            f"{', '.join(str(len(cells)) for cells in values[:8])} cells; give as many of each."
+        )
+    try:
+        cells = [pa.array(cell, from_pandas=True) for cell in values]
+    except (pa.ArrowException, TypeError) as error:
+        raise TableError(
+            f"Expected columns of numbers, text or dates, got others: {error}"
+        ) from None
+    return arrow_columns(pa.Table.from_arrays(cells, names=[str(name) for name in source]))
+
+
+def _as_list(cells: object) -> Any:
+    if isinstance(cells, str | bytes | Path) or not hasattr(cells, "__len__"):
+        return [cells]
+    return cells.tolist() if hasattr(cells, "tolist") else cells

@@ -81,7 +81,7 @@ def _fit_flow(run: DensityTrial, rows: StudyRows, folder: Path, progress: Progre
     model, training = train(run, rows, folder / f"{run.stem}.checkpoint", progress)
     if training.reason == "interrupted":
         raise KeyboardInterrupt
-    scores = model.log_prob(rows.test(run.most_test_rows).rows)
+    scores = model.log_prob(rows.test(run.most_test_rows).rows, warn=False)
     save(model, model_file(run, folder))
     (folder / f"{run.stem}.checkpoint").unlink()
     log_det = model.standardisation.log_det
