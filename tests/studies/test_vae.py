@@ -35,7 +35,12 @@ from bnaf.studies.vae.plans import (
     read_image_sets,
     read_variants,
 )
-from bnaf.studies.vae.reproduction import is_finished, read_results, reproduce_vae
+from bnaf.studies.vae.reproduction import (
+    is_finished,
+    open_ledger,
+    read_results,
+    reproduce_vae,
+)
 from bnaf.studies.vae.running import (
     carry_out,
     count_amortised,
@@ -335,6 +340,17 @@ def test_a_run_that_stopped_improving_is_finished_for_good(tmp_path):
     assert is_finished(trial(epochs=200), ledger)
     assert not is_finished(trial(epochs=80), ledger)
     assert not is_finished(trial(epochs=200, samples=10**6), ledger)
+
+
+def test_a_coarse_measurement_leaves_a_fine_one_alone(quick, tmp_path):
+    record = next(iter(Ledger(quick / "vae.json").records.values()))
+    ledger = open_ledger(tmp_path)
+    for samples in (5000, 10):
+        measures = record["measures"] | {"samples": samples}
+        ledger.add(record | {"run": f"run-{samples}", "measures": measures})
+    assert {one["measures"]["samples"] for one in ledger.records.values()} == {5000, 10}
+    (best,) = read_results(tmp_path).standings
+    assert best.records[0]["measures"]["samples"] == 5000
 
 
 def test_seeds_are_summed_up_and_bits_per_dimension_are_those_of_frey(quick):

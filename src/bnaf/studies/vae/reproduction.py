@@ -1,6 +1,6 @@
 """The study from beginning to end: runs, one at a time, results, table and figures."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def read_results(out: Path) -> VaeResults:
     Raises:
         StorageError: If they cannot be read.
     """
-    ledger = _open(out)
+    ledger = open_ledger(out)
     records = list(ledger.records.values())
     return VaeResults(ledger.path, collect_standings(records), make_sheets(records))
 
@@ -107,7 +107,7 @@ def reproduce_vae(
     tell = announce or (lambda line: None)
     folder = out / RUNS
     folder.mkdir(parents=True, exist_ok=True)
-    ledger = _open(out)
+    ledger = open_ledger(out)
     tell(f"{sum(not is_finished(one, ledger) for one in trials)} of {len(trials)} runs to do")
     read: dict[str, ImageParts] = {}
     for count, trial in enumerate(trials, 1):
@@ -137,8 +137,16 @@ def is_finished(trial: VaeTrial, ledger: Ledger) -> bool:
     )
 
 
-def _open(out: Path) -> Ledger:
-    return Ledger(out / f"{STUDY}.json")
+def open_ledger(out: Path) -> Ledger:
+    """Return the results of a folder."""
+    return Ledger(out / f"{STUDY}.json", _occasion)
+
+
+def _occasion(record: Record) -> Hashable:
+    """Return what tells records apart: a coarse measurement leaves a fine one alone."""
+    measures = record["measures"]
+    parts = tuple(record[part] for part in ("name", "flow", "seed", "epochs"))
+    return (*parts, measures["rows"], measures["samples"])
 
 
 def _silent(line: str) -> None:
