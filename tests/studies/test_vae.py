@@ -16,6 +16,7 @@ from scipy.io import savemat
 from bnaf import BNAF, SettingsError, TableError
 from bnaf.datasets.images import IMAGE_FILES
 from bnaf.studies.ledger import Ledger
+from bnaf.studies.vae import reproduction
 from bnaf.studies.vae.data import evaluation_source, read_images, training_source
 from bnaf.studies.vae.drawings import draw_curves, draw_images
 from bnaf.studies.vae.networks import (
@@ -138,6 +139,13 @@ def test_the_queue_compares_at_equal_epochs_and_then_carries_on():
     carried = [one for one in queue if one.epochs > one.images.epochs]
     assert {one.stem for one in carried} <= {one.stem for one in queue[:13]}
     assert max(one.epochs for one in carried) == 2000
+
+
+def test_the_queue_is_measured_as_it_is_told(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(reproduction, "is_finished", lambda one, ledger: not asked.append(one))
+    reproduce_vae(out=tmp_path, data=tmp_path, **QUICK)
+    assert {(one.test_images, one.samples) for one in asked} == {(2, 3)}
 
 
 def test_more_epochs_are_the_same_run_and_other_settings_another():

@@ -205,15 +205,23 @@ def _read(name: str) -> dict[str, Any]:
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
-def plan_queue(*, seeds: Sequence[int] | None = None) -> list[VaeTrial]:
+def plan_queue(
+    *,
+    seeds: Sequence[int] | None = None,
+    test_images: int | None = None,
+    samples: int = SAMPLES,
+) -> list[VaeTrial]:
     """Return all runs of the queue, in its order.
 
     Args:
         seeds: Seeds; 0 by default.
+        test_images: Number of images the likelihood is estimated on; that of the image set by
+            default.
+        samples: Draws for each of them.
     """
     sets, variants = read_image_sets(), read_variants()
     return [
-        VaeTrial(sets[name], variants[variant], seed, epochs)
+        VaeTrial(sets[name], variants[variant], seed, epochs, test_images or 0, samples)
         for stage in _read("queue")["stages"]
         for epochs in stage.get("epochs", [0])
         for seed in seeds or (0,)

@@ -94,7 +94,7 @@ def reproduce_vae(
         if value is not None:
             whole(label, value, least=2 if label == "test_images" else 1)
     if datasets is None and flows is None and epochs is None:
-        trials = plan_queue(seeds=seeds)
+        trials = plan_queue(seeds=seeds, test_images=test_images, samples=samples)
     else:
         trials = plan_trials(
             datasets=datasets,
