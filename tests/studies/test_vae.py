@@ -148,6 +148,15 @@ def test_the_queue_is_measured_as_it_is_told(tmp_path, monkeypatch):
     assert {(one.test_images, one.samples) for one in asked} == {(2, 3)}
 
 
+def test_one_seed_gives_all_posteriors_the_same_networks():
+    gaussian, paper, other = (
+        trial(flow, seed=seed).build().state_dict()
+        for flow, seed in (("gaussian", 1), ("bnaf", 1), ("gaussian", 2))
+    )
+    assert all(torch.equal(paper[name], weight) for name, weight in gaussian.items())
+    assert not torch.equal(other["posterior.mean.weight"], gaussian["posterior.mean.weight"])
+
+
 def test_more_epochs_are_the_same_run_and_other_settings_another():
     first = trial("bnaf", epochs=60)
     assert trial("bnaf", epochs=500).stem == first.stem

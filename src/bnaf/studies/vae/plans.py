@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
-from bnaf._random import private_draws
+from bnaf._random import mix_seed, private_draws
 from bnaf.errors import SettingsError
 from bnaf.flows.flow import Flow
 from bnaf.flows.registry import flow_named
@@ -127,15 +127,16 @@ class VaeTrial:
         )
 
     def build(self) -> VAE:
-        """Return the VAE, with initial weights that follow from the seed."""
+        """Return the VAE, with initial weights that follow from the seed.
+
+        Flows draw apart, so that one seed gives all posteriors the same networks to begin with.
+        """
+        with private_draws(mix_seed(self.seed, 0)):
+            flow = self.variant.build_flow()
+        kind, bounds = self.images.kind, self.images.variance_bounds
         with private_draws(self.seed):
-            posterior = Posterior(
-                LATENTS,
-                ENCODED,
-                flow=self.variant.build_flow(),
-                variance_bounds=self.images.variance_bounds,
-            )
-            return VAE(Encoder(self.images.kind), posterior, Decoder(self.images.kind))
+            posterior = Posterior(LATENTS, ENCODED, flow=flow, variance_bounds=bounds)
+            return VAE(Encoder(kind), posterior, Decoder(kind))
 
     @property
     def label(self) -> str:
