@@ -117,7 +117,7 @@ def test_a_posterior_scores_what_it_draws(name):
     torch.testing.assert_close(law.log_prob(z), log_prob, rtol=1e-7, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", ["gaussian", "bnaf", "orthogonal"])
+@pytest.mark.parametrize("name", POSTERIORS)
 def test_gradients_of_the_bound_are_finite_differences(name):
     vae = small_vae(name)
     randomise(vae)
@@ -152,6 +152,11 @@ def test_the_warm_up_lets_the_divergence_grow_and_evaluation_has_all_of_it():
     objective.eval()
     with private_draws(2):
         torch.testing.assert_close(objective.losses(batch), -(likelihood + log_ratio)[0])
+
+
+@pytest.mark.parametrize("name", POSTERIORS)
+def test_all_parts_of_a_vae_have_one_rate(name):
+    assert NegativeELBO(small_vae(name)).rates() == {}
 
 
 def test_training_brings_the_bound_to_the_evidence():
