@@ -14,7 +14,7 @@ from commands import succeed
 from scipy.io import savemat
 
 from bnaf import BNAF, SettingsError, TableError
-from bnaf.datasets.images import IMAGE_FILES
+from bnaf.datasets.images import IMAGE_FILES, prepare_images
 from bnaf.studies.ledger import Ledger
 from bnaf.studies.vae import reproduction
 from bnaf.studies.vae.data import evaluation_source, read_images, training_source
@@ -242,6 +242,20 @@ def test_grey_images_become_bits_anew_in_every_epoch(folder):
     assert set(epochs[0][0].unique().tolist()) == {0.0, 1.0}
     resumed = next(source.batches(0, start=1))
     assert torch.equal(resumed.rows, epochs[0][1])
+
+
+def test_grey_images_to_test_with_become_the_published_bits(folder):
+    grey = prepare_images("omniglot", folder)
+    np.random.seed(777)
+    published = [np.random.binomial(1, part.rows.float().numpy()) for part in grey[1:]]
+    parts = read_images(SETS["omniglot"], folder)
+    for ours, bits in zip(parts[1:], published, strict=True):
+        np.testing.assert_array_equal(ours, bits)
+
+
+def test_seeds_take_the_published_splits_in_turn():
+    assert [trial(name="frey", seed=seed).split for seed in range(4)] == [0, 1, 2, 0]
+    assert {trial(name="caltech", seed=seed).split for seed in range(4)} == {0}
 
 
 def test_images_that_are_evaluated_come_once_each_some_at_a_time():

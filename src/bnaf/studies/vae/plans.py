@@ -37,6 +37,7 @@ class ImageSet:
         paper: -ELBO, its deviation, NLL and its deviation in the paper, by posterior.
         variance_bounds: Of the Gaussian that posteriors start from.
         rebinarised: Whether grey images are binarised anew in every epoch.
+        splits: How many splits were published; seeds take them in turn.
     """
 
     name: str
@@ -49,6 +50,7 @@ class ImageSet:
     paper: Mapping[str, Sequence[float]]
     variance_bounds: tuple[float, float] | None = None
     rebinarised: bool = False
+    splits: int = 1
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,11 @@ class VaeTrial:
     def warm_up(self) -> int:
         """Epochs over which the divergence grows."""
         return min(self.images.warm_up, max(1, self.epochs // WARM_UP_SHARE))
+
+    @property
+    def split(self) -> int:
+        """Which of the published splits of its images it takes."""
+        return self.seed % self.images.splits
 
     def training(self, epoch_batches: int) -> TrainingSettings:
         """Return the settings of the training; it is evaluated after every epoch.

@@ -109,17 +109,17 @@ def reproduce_vae(
     folder.mkdir(parents=True, exist_ok=True)
     ledger = open_ledger(out)
     tell(f"{sum(not is_finished(one, ledger) for one in trials)} of {len(trials)} runs to do")
-    read: dict[str, ImageParts] = {}
+    read: dict[tuple[str, int], ImageParts] = {}
     for count, trial in enumerate(trials, 1):
         if is_finished(trial, ledger):
             continue
-        name = trial.images.name
-        read[name] = read.get(name) or read_images(trial.images, data)
+        part = trial.images.name, trial.split
+        read[part] = read.get(part) or read_images(trial.images, data, split=trial.split)
         progress = display(trial.label, quiet=quiet)
-        record = carry_out(trial, read[name], folder, progress, _silent if quiet else tell)
+        record = carry_out(trial, read[part], folder, progress, _silent if quiet else tell)
         ledger.add(record)
         tell(f"{count} of {len(trials)}: {trial.label}: {_describe(record)}")
-        _write(out, ledger, trial, read[name], folder)
+        _write(out, ledger, trial, read[part], folder)
     return read_results(out)
 
 
