@@ -18,6 +18,8 @@ bnaf reproduce vae --data downloads   (the whole queue, one run at a time)
 
 bnaf reproduce vae --dataset frey --flow bnaf --epochs 2
 
+bnaf reproduce vae --dataset caltech --flow bnaf --seeds 3
+
 bnaf reproduce vae --table
 """
 IMAGES = Path("data")  # folder of image sets, where none is told
@@ -59,7 +61,7 @@ def vae(
     """
     from bnaf.studies.vae.reproduction import read_results, reproduce_vae
 
-    seed_numbers = shared.whole_numbers(seeds)
+    seed_numbers = shared.read_seeds(seeds)
     if table:
         _show(read_results(out), as_json=as_json)
         return

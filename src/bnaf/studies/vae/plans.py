@@ -154,7 +154,7 @@ class VaeTrial:
     def command(self) -> str:
         """What reproduces this run alone."""
         words = ["bnaf reproduce vae --dataset", self.images.name, "--flow", self.variant.name]
-        words += ["--seeds", str(self.seed), "--epochs", str(self.epochs)]
+        words += ["--seeds", f"{self.seed},", "--epochs", str(self.epochs)]
         words += ["--test-rows", str(self.test_images)]
         words += ["--samples", str(self.samples)] if self.samples != SAMPLES else []
         return " ".join(words)
