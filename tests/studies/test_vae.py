@@ -15,6 +15,7 @@ from scipy.io import savemat
 
 from bnaf import BNAF, SettingsError, TableError
 from bnaf.datasets.images import IMAGE_FILES, prepare_images
+from bnaf.evaluation.scores import standard_error
 from bnaf.studies.ledger import Ledger
 from bnaf.studies.vae import reproduction
 from bnaf.studies.vae.data import evaluation_source, read_images, training_source
@@ -44,6 +45,7 @@ from bnaf.studies.vae.reproduction import (
 )
 from bnaf.studies.vae.running import (
     carry_out,
+    combined_error,
     count_amortised,
     count_weights,
     load_trained,
@@ -296,7 +298,10 @@ def test_a_record_tells_all_of_a_run(quick):
         gap = np.mean(measures["log_likelihoods"]) - np.mean(measures["elbos"])
         assert measures["nll"] == pytest.approx(-measures["elbo"] - gap, abs=2e-3)
         assert [epoch for epoch, _ in record["curve"]] == [1, 2]
-        assert record["command"].startswith(f"bnaf reproduce vae --dataset caltech --flow {flow}")
+        assert record["command"] == (
+            f"bnaf reproduce vae --dataset caltech --flow {flow} --seeds 0, --epochs 2 "
+            "--test-rows 2 --samples 3"
+        )
     assert records["bnaf"]["amortised"] == 7_680
 
 
@@ -354,9 +359,22 @@ def test_the_likelihood_goes_on_from_the_images_that_are_done(quick, images, tmp
     told = []
     record = carry_out(run, images, quick / "runs", Silence(), told.append)
     assert record["measures"]["log_likelihoods"][:4] == [-1.0, -2.0, -3.0, -4.0]
-    assert record["measures"]["nll_error"] == 0.0  # all test images were counted
+    likelihoods = torch.tensor(record["measures"]["log_likelihoods"], dtype=torch.float64)
+    assert record["measures"]["nll_error"] == pytest.approx(standard_error(likelihoods), abs=1e-3)
     assert told == [f"{run.label}: likelihood of 5 of 5 images"]
     assert not kept.exists()
+
+
+def test_the_error_of_a_likelihood_is_the_spread_of_such_estimates():
+    draws = torch.Generator().manual_seed(0)
+    chosen, estimates, errors = torch.arange(30), [], []
+    for _ in range(400):
+        elbos = 5 * torch.randn(100, generator=draws, dtype=torch.float64)
+        noise = torch.randn(30, generator=draws, dtype=torch.float64)
+        gaps = 3 - 0.5 * elbos[:30] + noise  # poor bounds have more above them
+        estimates.append((elbos.mean() + gaps.mean()).item())
+        errors.append(combined_error(elbos, gaps, chosen))
+    assert np.mean(errors) == pytest.approx(np.std(estimates), rel=0.1)
 
 
 def test_a_run_that_stopped_improving_is_finished_for_good(tmp_path):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Float64, Int
 from torch import Generator, Tensor, nn
 from torch.optim import Adamax
 
@@ -119,6 +120,10 @@ def measure(trial: VaeTrial, vae: VAE, test: Tensor, kept: Path, tell: Tell) -> 
     .. math:: \widehat{\mathrm{NLL}} = -\overline{\mathrm{ELBO}}_{\text{all}}
               - \overline{(\log \hat p - \mathrm{ELBO})}_{\text{some}}
 
+    Errors of both are standard errors over images: how far the means over these may lie from
+    those over all images there might be. That of the likelihood also has a part that comes from
+    finitely many draws, which ``sampling_error`` tells apart.
+
     Args:
         trial: Whose VAE it is.
         vae: The VAE.
@@ -134,7 +139,6 @@ def measure(trial: VaeTrial, vae: VAE, test: Tensor, kept: Path, tell: Tell) -> 
     found = _estimate(trial, vae, test[chosen], kept, tell)
     values = torch.tensor([value for value, _ in found], dtype=torch.float64)
     gaps = values - elbos[chosen]
-    some = len(chosen) < len(test)
     return {
         "rows": len(chosen),
         "samples": trial.samples,
@@ -142,11 +146,31 @@ def measure(trial: VaeTrial, vae: VAE, test: Tensor, kept: Path, tell: Tell) -> 
         "elbo": elbos.mean().item(),
         "elbo_error": standard_error(elbos),
         "nll": -(elbos.mean() + gaps.mean()).item(),
-        "nll_error": standard_error(gaps) if some else 0.0,
+        "nll_error": combined_error(elbos, gaps, chosen),
         "sampling_error": math.sqrt(sum(error**2 for _, error in found)) / len(found),
         "elbos": [round(value, 3) for value in elbos[chosen].tolist()],
         "log_likelihoods": [round(value, 3) for value in values.tolist()],
     }
+
+
+def combined_error(
+    elbos: Float64[Tensor, " images"], gaps: Float64[Tensor, " some"], chosen: Int[Tensor, " some"]
+) -> float:
+    r"""Return the standard error over images of a mean bound on all plus a mean gap on some.
+
+    With a share :math:`s` of the images chosen, the sum of means is one over chosen images of
+    :math:`s \, \mathrm{ELBO} + \mathrm{gap}`, and one over the others of
+    :math:`(1 - s) \, \mathrm{ELBO}`, whose variances add up. Where all are chosen it is the
+    standard error of the log-likelihoods.
+
+    Args:
+        elbos: Bounds of all images.
+        gaps: What the log-likelihoods of some have above them.
+        chosen: Which these are.
+    """
+    share = len(chosen) / len(elbos)
+    here = standard_error(share * elbos[chosen] + gaps)
+    return math.hypot(here, math.sqrt(1 - share) * standard_error(elbos))
 
 
 def _estimate(
