@@ -434,7 +434,32 @@ def test_curves_have_a_line_for_each_posterior(quick):
     figure = draw_curves(read_results(quick).standings)
     (axes,) = figure.axes
     assert [line.get_label() for line in axes.lines] == ["gaussian", "bnaf"]
-    assert axes.get_title() == "Caltech 101 Silhouettes"
+    assert axes.get_title() == "Caltech 101 Silhouettes, 2 epochs"
+
+
+def test_curves_of_runs_that_were_carried_on_have_a_panel_of_their_own(quick):
+    records = list(Ledger(quick / "vae.json").records.values())
+    short = [one | {"epochs": 60} for one in records]
+    long = [
+        one | {"epochs": epochs, "curve": [[epochs, 90.0]]}
+        for one in records
+        if one["flow"] == "bnaf"
+        for epochs in (200, 400)
+    ]
+    faces = [short[0] | {"name": "frey", "epochs": 150}]
+    figure = draw_curves(collect_standings([*records, *short, *long, *faces]))
+    panels = {
+        axes.get_title(): [line.get_label() for line in axes.lines]
+        for axes in figure.axes
+        if axes.axison
+    }
+    assert panels == {
+        "Caltech 101 Silhouettes, 60 epochs": ["gaussian", "bnaf"],
+        "Caltech 101 Silhouettes, carried on": ["bnaf"],
+        "Frey Faces, 150 epochs": [short[0]["flow"]],
+    }
+    (line,) = next(axes for axes in figure.axes if "carried on" in axes.get_title()).lines
+    assert line.get_xdata() == [400]
 
 
 def test_images_are_drawn_with_what_the_vae_makes_of_them(quick, images):
