@@ -2,7 +2,9 @@
 
 import json
 import os
+import shutil
 import signal
+import time
 from functools import cache
 
 import numpy as np
@@ -42,6 +44,7 @@ from bnaf.studies.vae.reproduction import (
     open_ledger,
     read_results,
     reproduce_vae,
+    write_all,
 )
 from bnaf.studies.vae.running import (
     carry_out,
@@ -50,6 +53,7 @@ from bnaf.studies.vae.running import (
     count_weights,
     load_trained,
     train,
+    vae_file,
 )
 from bnaf.studies.vae.tables import collect_standings, make_sheets
 from bnaf.training import ArrayRows
@@ -280,13 +284,44 @@ def test_the_command_prints_the_table_and_writes_all_files(quick):
     assert "105.42 ± 0.49" in printed
     assert "94.91 ± 0.51" in printed
     names = {path.name for path in quick.iterdir() if path.is_file()} - {"printed.txt"}
-    images = {"vae-caltech-gaussian.png", "vae-caltech-bnaf.png"}
+    images = {f"vae-caltech-{flow}-seed0-2epochs.png" for flow in ("gaussian", "bnaf")}
     assert names == {"vae.json", "vae.md", "vae.png", *images}
     stored = succeed("reproduce", "vae", "--table", "--out", quick).stdout
     assert stored.splitlines() == printed.splitlines()
     facts = json.loads(succeed("reproduce", "vae", "--table", "--json", "--out", quick).stdout)
     assert [one["flow"] for one in facts["standings"]] == ["gaussian", "bnaf"]
     assert facts["standings"][1]["paper"] == [105.42, 0.49, 94.91, 0.51]
+
+
+def test_the_table_draws_what_is_missing(quick, folder, tmp_path):
+    shutil.copytree(quick, tmp_path, dirs_exist_ok=True)
+    there, missing = (f"vae-caltech-{flow}-seed0-2epochs.png" for flow in ("gaussian", "bnaf"))
+    before = (tmp_path / there).stat()
+    for name in (missing, "vae.png", "vae.md"):
+        (tmp_path / name).unlink()
+    words = "reproduce", "vae", "--table", "--out", tmp_path, "--data"
+    told = succeed(*words, tmp_path / "nowhere").stderr
+    assert f"{missing} is not drawn: caltech expects a file" in told
+    assert (tmp_path / "vae.png").exists()
+    assert (tmp_path / "vae.md").exists()
+    assert missing in succeed(*words, folder).stderr
+    assert (tmp_path / missing).exists()
+    assert (tmp_path / there).stat() == before
+
+
+def test_images_are_drawn_anew_where_the_vae_is_newer(quick, folder, tmp_path):
+    shutil.copytree(quick, tmp_path, dirs_exist_ok=True)
+    (trained,) = (tmp_path / "runs").glob("vae-caltech-bnaf-*-2.safetensors")
+    os.utime(trained, (time.time() + 60,) * 2)
+    told = []
+    write_all(tmp_path, folder, told.append)
+    assert told == [f"images: {tmp_path / 'vae-caltech-bnaf-seed0-2epochs.png'}"]
+
+
+def test_figures_need_no_trained_vae(quick, tmp_path):
+    shutil.copy(quick / "vae.json", tmp_path)
+    write_all(tmp_path, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"vae.json", "vae.md", "vae.png"}
 
 
 def test_a_record_tells_all_of_a_run(quick):
@@ -416,6 +451,16 @@ def test_seeds_are_summed_up_and_bits_per_dimension_are_those_of_frey(quick):
     assert collect_standings([record | {"name": "unknown"}]) == []
 
 
+def test_likelihoods_of_other_test_images_are_not_compared(quick):
+    records = [one | {"name": "frey"} for one in Ledger(quick / "vae.json").records.values()]
+    place = make_sheets(records)[0].headers.index("NLL less B-NAF's")
+    shown = {}
+    for seed in (0, 1, 3):
+        runs = [one | {"seed": seed if one["flow"] == "gaussian" else 0} for one in records]
+        shown[seed] = {row[place] for row in make_sheets(runs)[0].rows} != {""}
+    assert shown == {0: True, 1: False, 3: True}  # seed 3 has the split of seed 0
+
+
 def test_the_table_of_weights_needs_no_results(tmp_path):
     assert read_results(tmp_path).standings == []
     rows = {row[0]: row for row in make_sheets([])[1].rows}
@@ -463,7 +508,8 @@ def test_curves_of_runs_that_were_carried_on_have_a_panel_of_their_own(quick):
 
 
 def test_images_are_drawn_with_what_the_vae_makes_of_them(quick, images):
-    vae = load_trained(trial(epochs=2), quick / "runs")
+    run = trial(epochs=2)
+    vae = load_trained(vae_file(quick / "runs", run.stem, 2), run.images.kind)
     test = images.test
     figure = draw_images(vae, SETS["caltech"], test)
     shown = [axes.images[0].get_array() for axes in figure.axes]

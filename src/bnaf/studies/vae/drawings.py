@@ -71,7 +71,7 @@ def _draw_panel(axes: Axes, title: str, standings: Sequence[Standing]) -> None:
     axes.set_ylim(min(ends) - margin, max(ends) + margin)
     unit = "nats" if standings[0].unit == 1.0 else "bits per dimension"
     set_title(axes, title)
-    set_labels(axes, x="epoch", y=f"-ELBO of validation images ({unit})")
+    set_labels(axes, x="epoch", y=f"-ELBO, validation ({unit})")
     show_legend(axes, fontsize=8)
 
 

@@ -52,6 +52,10 @@ class ImageSet:
     rebinarised: bool = False
     splits: int = 1
 
+    def split(self, seed: int) -> int:
+        """Return which of the published splits a seed takes."""
+        return seed % self.splits
+
 
 @dataclass(frozen=True)
 class Variant:
@@ -117,7 +121,7 @@ class VaeTrial:
     @property
     def split(self) -> int:
         """Which of the published splits of its images it takes."""
-        return self.seed % self.images.splits
+        return self.images.split(self.seed)
 
     def training(self, epoch_batches: int) -> TrainingSettings:
         """Return the settings of the training; it is evaluated after every epoch.

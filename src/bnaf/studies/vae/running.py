@@ -18,7 +18,7 @@ from bnaf.errors import SettingsError
 from bnaf.evaluation.scores import standard_error
 from bnaf.studies.ledger import Record, describe_machine
 from bnaf.studies.vae.data import ImageParts, evaluation_source, training_source
-from bnaf.studies.vae.networks import Decoder, Encoder
+from bnaf.studies.vae.networks import Decoder, Encoder, ImageKind
 from bnaf.studies.vae.plans import STUDY, VaeTrial
 from bnaf.training import TrainingRecord, fit
 from bnaf.training.progress import Progress
@@ -36,9 +36,9 @@ TEST_SEED = 1_000_000
 Tell = Callable[[str], None]
 
 
-def vae_file(trial: VaeTrial, folder: Path) -> Path:
+def vae_file(folder: Path, stem: str, epochs: int) -> Path:
     """Return where the trained VAE of a run is kept."""
-    return folder / f"{trial.stem}-{trial.epochs}.safetensors"
+    return folder / f"{stem}-{epochs}.safetensors"
 
 
 def carry_out(
@@ -57,13 +57,13 @@ def carry_out(
         KeyboardInterrupt: If it was asked to stop; its checkpoint is written.
         SettingsError: If the run was carried on past these epochs before.
     """
-    path = vae_file(trial, folder)
+    path = vae_file(folder, trial.stem, trial.epochs)
     if not path.exists():
         vae = trial.build()
         training = train(trial, vae, images, folder / f"{trial.stem}.checkpoint", progress)
         vae.record = {"run": trial.key, "training": training.as_dict()}
         save_vae(vae, path)
-    vae = load_trained(trial, folder)
+    vae = load_trained(path, trial.images.kind)
     training = TrainingRecord.from_dict(vae.record["training"])
     kept = folder / f"{trial.key}.evidence"
     measures = measure(trial, vae, images.test, kept, tell)
@@ -72,10 +72,9 @@ def carry_out(
     return record
 
 
-def load_trained(trial: VaeTrial, folder: Path) -> VAE:
+def load_trained(path: Path, kind: ImageKind) -> VAE:
     """Return the trained VAE of a run, ready to be evaluated."""
-    kind = trial.images.kind
-    vae = load_vae(vae_file(trial, folder), Encoder(kind), Decoder(kind))
+    vae = load_vae(path, Encoder(kind), Decoder(kind))
     return vae.to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload, no-any-return]
 
 

@@ -176,8 +176,10 @@ def _difference(one: Standing, other: Standing | None, digits: int) -> str:
     """Return the mean difference of log-likelihoods over the same images, first seed each."""
     if other is None or other is one:
         return ""
-    pair = [run.records[0]["measures"]["log_likelihoods"] for run in (other, one)]
-    if len(pair[0]) != len(pair[1]) or len(pair[0]) < 2:
+    runs = [run.records[0] for run in (other, one)]
+    pair = [run["measures"]["log_likelihoods"] for run in runs]
+    splits = {one.images.split(run["seed"]) for run in runs}
+    if len(splits) > 1 or len(pair[0]) != len(pair[1]) or len(pair[0]) < 2:
         return ""
     first, second = (torch.tensor(values, dtype=torch.float64) for values in pair)
     gaps = (first - second) / one.unit
