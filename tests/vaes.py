@@ -90,7 +90,7 @@ class Killing(Silence):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def train_small(checkpoint, kill_at=None):
+def train_small(checkpoint, kill_at=None, **settings):
     """Train a small VAE with a warm-up, and return it with its record."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -101,7 +101,7 @@ def train_small(checkpoint, kill_at=None):
         valid=rows_of(vae, 40, seed=1),
         objective=NegativeELBO(vae, warm_up=15),
         optimiser=lambda weights: torch.optim.Adamax(weights, lr=0.01),
-        settings=TrainingSettings(steps=30, batch=30, evaluate_every=4),
+        settings=TrainingSettings(**{"steps": 30, "batch": 30, "evaluate_every": 4} | settings),
         checkpoint=checkpoint,
         checkpoint_every=0.0,
         progress=Killing(kill_at) if kill_at else False,

@@ -65,12 +65,13 @@ def test_frey_faces_are_shuffled_and_cut(tmp_path):
     np.testing.assert_array_equal(rows[rows[:, 0].argsort()], faces)
 
 
-def test_frey_faces_are_shuffled_as_published(tmp_path):
+@pytest.mark.parametrize(("split", "seed"), [(0, 123), (1, 321), (2, 231)])
+def test_frey_faces_are_shuffled_as_published(tmp_path, split, seed):
     faces = np.arange(410 * 560, dtype=np.float32).reshape(410, 560)
     place(tmp_path, "freyfaces").write_bytes(pickle.dumps([faces], protocol=2))
-    parts = prepare_images("freyfaces", tmp_path)
+    parts = prepare_images("freyfaces", tmp_path, split=split)
     published = faces.copy()
-    np.random.RandomState(123).shuffle(published)
+    np.random.RandomState(seed).shuffle(published)
     np.testing.assert_array_equal(np.concatenate([part.rows for part in parts]), published)
 
 
@@ -101,6 +102,8 @@ def test_a_pickle_of_something_else_runs_nothing(tmp_path):
 def test_files_that_are_missing_or_something_else_are_told(tmp_path):
     with pytest.raises(SettingsError, match=r"must be one of mnist, .* got 'iris'"):
         prepare_images("iris", tmp_path)
+    with pytest.raises(SettingsError, match="split must be below 3 for freyfaces, got 3"):
+        prepare_images("freyfaces", tmp_path, split=3)
     with pytest.raises(TableError, match=r"caltech expects a file at .*split1\.mat, got nothing"):
         prepare_images("caltech", tmp_path)
     for name, content in (("mnist", "0 1 7"), ("omniglot", "no matlab"), ("freyfaces", "no")):

@@ -258,7 +258,7 @@ def test_a_record_says_all_it_takes_to_repeat_the_run(quick):
     records = json.loads((quick / "energy.json").read_text())["records"]
     (record,) = [one for one in records if one["flow"] == "bnaf" and one["seed"] == 2]
     assert record["command"] == (
-        "bnaf reproduce energy u1 --flow bnaf --seeds 2 --steps 3 --test-rows 500"
+        "bnaf reproduce energy u1 --flow bnaf --seeds 2, --steps 3 --test-rows 500"
     )
     assert record["training"]["steps"] == 3
     flow = BNAF(**record["settings"])
@@ -401,7 +401,7 @@ def test_the_command_takes_flows_and_seeds_as_lists(tmp_path):
     [
         (["tables"], 2, "No such command 'tables'"),
         (["toy", "u1"], 1, "got 'u1'"),
-        (["toy", "--seeds", "a"], 2, "--seeds must be whole numbers"),
+        (["toy", "--seeds", "a"], 2, "--seeds must be a whole number or a list"),
         (["toy", "--workers", "0"], 1, "workers must be a whole number of at least 1"),
     ],
 )

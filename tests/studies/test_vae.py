@@ -2,7 +2,9 @@
 
 import json
 import os
+import shutil
 import signal
+import time
 from functools import cache
 
 import numpy as np
@@ -14,8 +16,10 @@ from commands import succeed
 from scipy.io import savemat
 
 from bnaf import BNAF, SettingsError, TableError
-from bnaf.datasets.images import IMAGE_FILES
+from bnaf.datasets.images import IMAGE_FILES, prepare_images
+from bnaf.evaluation.scores import standard_error
 from bnaf.studies.ledger import Ledger
+from bnaf.studies.vae import reproduction
 from bnaf.studies.vae.data import evaluation_source, read_images, training_source
 from bnaf.studies.vae.drawings import draw_curves, draw_images
 from bnaf.studies.vae.networks import (
@@ -35,13 +39,21 @@ from bnaf.studies.vae.plans import (
     read_image_sets,
     read_variants,
 )
-from bnaf.studies.vae.reproduction import is_finished, read_results, reproduce_vae
+from bnaf.studies.vae.reproduction import (
+    is_finished,
+    open_ledger,
+    read_results,
+    reproduce_vae,
+    write_all,
+)
 from bnaf.studies.vae.running import (
     carry_out,
+    combined_error,
     count_amortised,
     count_weights,
     load_trained,
     train,
+    vae_file,
 )
 from bnaf.studies.vae.tables import collect_standings, make_sheets
 from bnaf.training import ArrayRows
@@ -135,6 +147,22 @@ def test_the_queue_compares_at_equal_epochs_and_then_carries_on():
     assert max(one.epochs for one in carried) == 2000
 
 
+def test_the_queue_is_measured_as_it_is_told(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(reproduction, "is_finished", lambda one, ledger: not asked.append(one))
+    reproduce_vae(out=tmp_path, data=tmp_path, **QUICK)
+    assert {(one.test_images, one.samples) for one in asked} == {(2, 3)}
+
+
+def test_one_seed_gives_all_posteriors_the_same_networks():
+    gaussian, paper, other = (
+        trial(flow, seed=seed).build().state_dict()
+        for flow, seed in (("gaussian", 1), ("bnaf", 1), ("gaussian", 2))
+    )
+    assert all(torch.equal(paper[name], weight) for name, weight in gaussian.items())
+    assert not torch.equal(other["posterior.mean.weight"], gaussian["posterior.mean.weight"])
+
+
 def test_more_epochs_are_the_same_run_and_other_settings_another():
     first = trial("bnaf", epochs=60)
     assert trial("bnaf", epochs=500).stem == first.stem
@@ -222,6 +250,20 @@ def test_grey_images_become_bits_anew_in_every_epoch(folder):
     assert torch.equal(resumed.rows, epochs[0][1])
 
 
+def test_grey_images_to_test_with_become_the_published_bits(folder):
+    grey = prepare_images("omniglot", folder)
+    np.random.seed(777)
+    published = [np.random.binomial(1, part.rows.float().numpy()) for part in grey[1:]]
+    parts = read_images(SETS["omniglot"], folder)
+    for ours, bits in zip(parts[1:], published, strict=True):
+        np.testing.assert_array_equal(ours, bits)
+
+
+def test_seeds_take_the_published_splits_in_turn():
+    assert [trial(name="frey", seed=seed).split for seed in range(4)] == [0, 1, 2, 0]
+    assert {trial(name="caltech", seed=seed).split for seed in range(4)} == {0}
+
+
 def test_images_that_are_evaluated_come_once_each_some_at_a_time():
     rows = torch.randn(450, 3)
     batches = [batch.rows for batch in evaluation_source(rows).all_batches()]
@@ -242,13 +284,44 @@ def test_the_command_prints_the_table_and_writes_all_files(quick):
     assert "105.42 ± 0.49" in printed
     assert "94.91 ± 0.51" in printed
     names = {path.name for path in quick.iterdir() if path.is_file()} - {"printed.txt"}
-    images = {"vae-caltech-gaussian.png", "vae-caltech-bnaf.png"}
+    images = {f"vae-caltech-{flow}-seed0-2epochs.png" for flow in ("gaussian", "bnaf")}
     assert names == {"vae.json", "vae.md", "vae.png", *images}
     stored = succeed("reproduce", "vae", "--table", "--out", quick).stdout
     assert stored.splitlines() == printed.splitlines()
     facts = json.loads(succeed("reproduce", "vae", "--table", "--json", "--out", quick).stdout)
     assert [one["flow"] for one in facts["standings"]] == ["gaussian", "bnaf"]
     assert facts["standings"][1]["paper"] == [105.42, 0.49, 94.91, 0.51]
+
+
+def test_the_table_draws_what_is_missing(quick, folder, tmp_path):
+    shutil.copytree(quick, tmp_path, dirs_exist_ok=True)
+    there, missing = (f"vae-caltech-{flow}-seed0-2epochs.png" for flow in ("gaussian", "bnaf"))
+    before = (tmp_path / there).stat()
+    for name in (missing, "vae.png", "vae.md"):
+        (tmp_path / name).unlink()
+    words = "reproduce", "vae", "--table", "--out", tmp_path, "--data"
+    told = succeed(*words, tmp_path / "nowhere").stderr
+    assert f"{missing} is not drawn: caltech expects a file" in told
+    assert (tmp_path / "vae.png").exists()
+    assert (tmp_path / "vae.md").exists()
+    assert missing in succeed(*words, folder).stderr
+    assert (tmp_path / missing).exists()
+    assert (tmp_path / there).stat() == before
+
+
+def test_images_are_drawn_anew_where_the_vae_is_newer(quick, folder, tmp_path):
+    shutil.copytree(quick, tmp_path, dirs_exist_ok=True)
+    (trained,) = (tmp_path / "runs").glob("vae-caltech-bnaf-*-2.safetensors")
+    os.utime(trained, (time.time() + 60,) * 2)
+    told = []
+    write_all(tmp_path, folder, told.append)
+    assert told == [f"images: {tmp_path / 'vae-caltech-bnaf-seed0-2epochs.png'}"]
+
+
+def test_figures_need_no_trained_vae(quick, tmp_path):
+    shutil.copy(quick / "vae.json", tmp_path)
+    write_all(tmp_path, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"vae.json", "vae.md", "vae.png"}
 
 
 def test_a_record_tells_all_of_a_run(quick):
@@ -260,7 +333,10 @@ def test_a_record_tells_all_of_a_run(quick):
         gap = np.mean(measures["log_likelihoods"]) - np.mean(measures["elbos"])
         assert measures["nll"] == pytest.approx(-measures["elbo"] - gap, abs=2e-3)
         assert [epoch for epoch, _ in record["curve"]] == [1, 2]
-        assert record["command"].startswith(f"bnaf reproduce vae --dataset caltech --flow {flow}")
+        assert record["command"] == (
+            f"bnaf reproduce vae --dataset caltech --flow {flow} --seeds 0, --epochs 2 "
+            "--test-rows 2 --samples 3"
+        )
     assert records["bnaf"]["amortised"] == 7_680
 
 
@@ -318,9 +394,22 @@ def test_the_likelihood_goes_on_from_the_images_that_are_done(quick, images, tmp
     told = []
     record = carry_out(run, images, quick / "runs", Silence(), told.append)
     assert record["measures"]["log_likelihoods"][:4] == [-1.0, -2.0, -3.0, -4.0]
-    assert record["measures"]["nll_error"] == 0.0  # all test images were counted
+    likelihoods = torch.tensor(record["measures"]["log_likelihoods"], dtype=torch.float64)
+    assert record["measures"]["nll_error"] == pytest.approx(standard_error(likelihoods), abs=1e-3)
     assert told == [f"{run.label}: likelihood of 5 of 5 images"]
     assert not kept.exists()
+
+
+def test_the_error_of_a_likelihood_is_the_spread_of_such_estimates():
+    draws = torch.Generator().manual_seed(0)
+    chosen, estimates, errors = torch.arange(30), [], []
+    for _ in range(400):
+        elbos = 5 * torch.randn(100, generator=draws, dtype=torch.float64)
+        noise = torch.randn(30, generator=draws, dtype=torch.float64)
+        gaps = 3 - 0.5 * elbos[:30] + noise  # poor bounds have more above them
+        estimates.append((elbos.mean() + gaps.mean()).item())
+        errors.append(combined_error(elbos, gaps, chosen))
+    assert np.mean(errors) == pytest.approx(np.std(estimates), rel=0.1)
 
 
 def test_a_run_that_stopped_improving_is_finished_for_good(tmp_path):
@@ -337,6 +426,17 @@ def test_a_run_that_stopped_improving_is_finished_for_good(tmp_path):
     assert not is_finished(trial(epochs=200, samples=10**6), ledger)
 
 
+def test_a_coarse_measurement_leaves_a_fine_one_alone(quick, tmp_path):
+    record = next(iter(Ledger(quick / "vae.json").records.values()))
+    ledger = open_ledger(tmp_path)
+    for samples in (5000, 10):
+        measures = record["measures"] | {"samples": samples}
+        ledger.add(record | {"run": f"run-{samples}", "measures": measures})
+    assert {one["measures"]["samples"] for one in ledger.records.values()} == {5000, 10}
+    (best,) = read_results(tmp_path).standings
+    assert best.records[0]["measures"]["samples"] == 5000
+
+
 def test_seeds_are_summed_up_and_bits_per_dimension_are_those_of_frey(quick):
     record = next(iter(Ledger(quick / "vae.json").records.values()))
     measures = record["measures"]
@@ -349,6 +449,16 @@ def test_seeds_are_summed_up_and_bits_per_dimension_are_those_of_frey(quick):
     (faces,) = collect_standings([runs[0] | {"name": "frey"}])
     assert faces.value("elbo")[0] == pytest.approx(100 / (560 * np.log(2)))
     assert collect_standings([record | {"name": "unknown"}]) == []
+
+
+def test_likelihoods_of_other_test_images_are_not_compared(quick):
+    records = [one | {"name": "frey"} for one in Ledger(quick / "vae.json").records.values()]
+    place = make_sheets(records)[0].headers.index("NLL less B-NAF's")
+    shown = {}
+    for seed in (0, 1, 3):
+        runs = [one | {"seed": seed if one["flow"] == "gaussian" else 0} for one in records]
+        shown[seed] = {row[place] for row in make_sheets(runs)[0].rows} != {""}
+    assert shown == {0: True, 1: False, 3: True}  # seed 3 has the split of seed 0
 
 
 def test_the_table_of_weights_needs_no_results(tmp_path):
@@ -369,11 +479,37 @@ def test_curves_have_a_line_for_each_posterior(quick):
     figure = draw_curves(read_results(quick).standings)
     (axes,) = figure.axes
     assert [line.get_label() for line in axes.lines] == ["gaussian", "bnaf"]
-    assert axes.get_title() == "Caltech 101 Silhouettes"
+    assert axes.get_title() == "Caltech 101 Silhouettes, 2 epochs"
+
+
+def test_curves_of_runs_that_were_carried_on_have_a_panel_of_their_own(quick):
+    records = list(Ledger(quick / "vae.json").records.values())
+    short = [one | {"epochs": 60} for one in records]
+    long = [
+        one | {"epochs": epochs, "curve": [[epochs, 90.0]]}
+        for one in records
+        if one["flow"] == "bnaf"
+        for epochs in (200, 400)
+    ]
+    faces = [short[0] | {"name": "frey", "epochs": 150}]
+    figure = draw_curves(collect_standings([*records, *short, *long, *faces]))
+    panels = {
+        axes.get_title(): [line.get_label() for line in axes.lines]
+        for axes in figure.axes
+        if axes.axison
+    }
+    assert panels == {
+        "Caltech 101 Silhouettes, 60 epochs": ["gaussian", "bnaf"],
+        "Caltech 101 Silhouettes, carried on": ["bnaf"],
+        "Frey Faces, 150 epochs": [short[0]["flow"]],
+    }
+    (line,) = next(axes for axes in figure.axes if "carried on" in axes.get_title()).lines
+    assert line.get_xdata() == [400]
 
 
 def test_images_are_drawn_with_what_the_vae_makes_of_them(quick, images):
-    vae = load_trained(trial(epochs=2), quick / "runs")
+    run = trial(epochs=2)
+    vae = load_trained(vae_file(quick / "runs", run.stem, 2), run.images.kind)
     test = images.test
     figure = draw_images(vae, SETS["caltech"], test)
     shown = [axes.images[0].get_array() for axes in figure.axes]

@@ -278,6 +278,12 @@ def test_ctrl_c_ends_a_run_that_can_go_on(tmp_path, step):
     assert torch.equal(weights_of(one), weights_of(two))
 
 
+def test_early_stopping_counts_once_the_energy_has_grown():
+    flow = BNAF(2, transforms=1, hidden_layers=1, width=4, direction="sampling")
+    assert ReverseKL(flow, square).counted_from == 0
+    assert ReverseKL(flow, square, anneal=9).counted_from == 9
+
+
 def test_an_annealed_run_goes_on_where_it_stood(tmp_path):
     def press_after(count):
         def energy(x):

@@ -117,7 +117,7 @@ def test_a_posterior_scores_what_it_draws(name):
     torch.testing.assert_close(law.log_prob(z), log_prob, rtol=1e-7, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", ["gaussian", "bnaf", "orthogonal"])
+@pytest.mark.parametrize("name", POSTERIORS)
 def test_gradients_of_the_bound_are_finite_differences(name):
     vae = small_vae(name)
     randomise(vae)
@@ -152,6 +152,35 @@ def test_the_warm_up_lets_the_divergence_grow_and_evaluation_has_all_of_it():
     objective.eval()
     with private_draws(2):
         torch.testing.assert_close(objective.losses(batch), -(likelihood + log_ratio)[0])
+
+
+def test_early_stopping_counts_from_the_end_of_the_warm_up_on():
+    vae = small_vae("gaussian")
+    settings = TrainingSettings(
+        steps=40,
+        batch=20,
+        evaluate_every=1,
+        early_stopping=3,
+        schedule="constant",
+        plateau_threshold=1.0,  # which no evaluation but the first improves by
+    )
+    ended = [
+        fit(
+            vae,
+            rows_of(vae, 20),
+            valid=rows_of(vae, 20, seed=1),
+            objective=NegativeELBO(vae, warm_up=warm_up),
+            settings=settings,
+            progress=False,
+        ).steps
+        for warm_up in (0, 10)
+    ]
+    assert ended == [4, 12]
+
+
+@pytest.mark.parametrize("name", POSTERIORS)
+def test_all_parts_of_a_vae_have_one_rate(name):
+    assert NegativeELBO(small_vae(name)).rates() == {}
 
 
 def test_training_brings_the_bound_to_the_evidence():

@@ -113,7 +113,7 @@ class Trial:
     def command(self) -> str:
         """What reproduces this run alone."""
         words = ["bnaf reproduce", self.experiment.study, self.experiment.name]
-        words += ["--flow", self.variant.name, "--seeds", str(self.seed)]
+        words += ["--flow", self.variant.name, "--seeds", f"{self.seed},"]
         words += ["--steps", str(self.steps)] if self.steps else []
         words += ["--test-rows", str(self.test_rows)] if self.test_rows != TEST_ROWS else []
         return " ".join(words)

@@ -63,6 +63,15 @@ class Objective(nn.Module, ABC):
         """Rate that suits what is trained."""
         return float(getattr(self.trained, "learning_rate", LEARNING_RATE))
 
+    @property
+    def counted_from(self) -> int:
+        """Step from which on early stopping counts validation losses without improvement.
+
+        An objective that changes in its first steps says when that is over; by default it does
+        not.
+        """
+        return 0
+
     def make_rows(self, batch: int, seed: int) -> BatchSource | None:
         """Return a source of the rows it needs, where no others are given; none by default."""
         return None
@@ -183,6 +192,11 @@ class ReverseKL(FlowObjective):
         """Steps over which the energy grows, and which gradients are not whole."""
         paths = {"path_gradients": True} if self.path_gradients else {}
         return {"anneal": self.anneal, **paths}
+
+    @property
+    def counted_from(self) -> int:
+        """Step by which the energy has grown."""
+        return self.anneal
 
     def make_rows(self, batch: int, seed: int) -> BatchSource:
         """Return draws of the base."""

@@ -60,8 +60,9 @@ class TrainingSettings:
         evaluate_every: Steps between evaluations; ``None`` for once an epoch, or what costs
             little of the time where epochs are long or the validation rows many.
         early_stopping: Evaluations of validation rows without improvement before the run ends;
-            ``None`` for never. Where the rate decays to the end of the budget, a tenth of it must
-            pass without improvement too: what stalls at a large rate often goes on at a lower.
+            ``None`` for never. Those while the objective warms up do not count. Where the rate
+            decays to the end of the budget, a tenth of it must pass without improvement too: what
+            stalls at a large rate often goes on at a lower.
         max_skipped: Steps in a hundred whose loss or gradient may be infinite or undefined. They
             are skipped and counted; one more ends the run.
         seed: Seed of the order of rows and of all draws; torch's own generator is left alone.

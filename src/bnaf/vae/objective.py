@@ -51,6 +51,15 @@ class NegativeELBO(Objective):
         """Steps of the warm-up, and draws for each row."""
         return {"warm_up": self.warm_up, "latent_draws": self.latent_draws}
 
+    @property
+    def counted_from(self) -> int:
+        """Step by which the divergence has grown."""
+        return self.warm_up
+
+    def rates(self) -> dict[str, tuple[float, list[nn.Parameter]]]:
+        """Return none: the shares of flows are of a flow's rate, and a VAE is trained at one."""
+        return {}
+
     def losses(self, batch: Batch) -> Float[Tensor, " rows"]:
         rows = batch.rows
         likelihood, log_ratio = self.vae.log_terms(rows, self.vae.encode(rows), self.latent_draws)

@@ -8,7 +8,7 @@ EXAMPLES = """Examples:
 
 bnaf reproduce toy
 
-bnaf reproduce energy u1 --flow bnaf,planar --seeds 0
+bnaf reproduce energy u1 --flow bnaf,planar --seeds 1
 
 bnaf reproduce density --table
 

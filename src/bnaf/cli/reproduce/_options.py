@@ -17,7 +17,11 @@ Flows = Annotated[
 ]
 Seeds = Annotated[
     list[str] | None,
-    Option(metavar="NUMBERS", help="Seeds, as 0,1,2; those of the study by default."),
+    Option(
+        metavar="COUNT|LIST",
+        help="How many seeds, as 3 for 0,1,2; or which: a comma makes a list, as 1,4 or 2, for "
+        "seed 2 alone. Those of the study by default.",
+    ),
 ]
 Out = Annotated[Path, Option("--out", "-o", help="Folder for results, table and figure.")]
 Workers = Annotated[
@@ -30,17 +34,26 @@ DatasetName = Annotated[str | None, Argument(metavar="NAME", help="One data set;
 RESULTS = Path("results")  # folder, where none is told
 
 
-def whole_numbers(words: list[str] | None) -> list[int] | None:
-    """Return seeds given as 0,1 and one by one as a list.
+def read_seeds(words: list[str] | None) -> list[int] | None:
+    """Return seeds given by their count, as a list with commas, or one by one.
 
     Raises:
-        BadParameter: If one is no whole number.
+        BadParameter: If they are no whole numbers, or none.
+
+    Example:
+        >>> read_seeds(["3"]), read_seeds(["0,2"]), read_seeds(["2,"]), read_seeds(["4", "5"])
+        ([0, 1, 2], [0, 2], [2], [4, 5])
     """
-    numbers = split_names(words)
-    if numbers is None:
+    if not words:
         return None
+    numbers = [number.strip() for word in words for number in word.removesuffix(",").split(",")]
     if not all(number.isdecimal() for number in numbers):
-        raise BadParameter(f"--seeds must be whole numbers, as 0,1,2; got {words}.")
+        told = " ".join(words)
+        raise BadParameter(f"--seeds must be a whole number or a list, as 3 or 0,1,2; got {told}.")
+    if len(words) == 1 and "," not in words[0]:
+        if int(words[0]) == 0:
+            raise BadParameter("--seeds must be at least 1, or a list, as 0, for seed 0; got 0.")
+        return list(range(int(words[0])))
     return [int(number) for number in numbers]
 
 

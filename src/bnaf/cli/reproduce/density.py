@@ -52,7 +52,7 @@ def density(
     from bnaf.studies.density.reproduction import reproduce_density, write_picture
     from bnaf.studies.density.trials import Limits
 
-    seed_numbers = shared.whole_numbers(seeds)
+    seed_numbers = shared.read_seeds(seeds)
     limits = Limits(seconds, steps, test_rows)
     if not table and not plot:
         reproduce_density(

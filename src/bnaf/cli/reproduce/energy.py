@@ -12,7 +12,7 @@ EXAMPLES = """Examples:
 
 bnaf reproduce energy
 
-bnaf reproduce energy u1 --flow bnaf,planar --seeds 0
+bnaf reproduce energy u1 --flow bnaf,planar --seeds 1
 """
 
 
@@ -38,7 +38,7 @@ def energy(
         name,
         out,
         flows=options.split_names(flow),
-        seeds=shared.whole_numbers(seeds),
+        seeds=shared.read_seeds(seeds),
         steps=steps,
         workers=workers,
         quiet=quiet,

@@ -39,7 +39,7 @@ def toy(
         name,
         out,
         flows=options.split_names(flow),
-        seeds=shared.whole_numbers(seeds),
+        seeds=shared.read_seeds(seeds),
         steps=steps,
         workers=workers,
         quiet=quiet,

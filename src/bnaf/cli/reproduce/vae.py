@@ -18,6 +18,8 @@ bnaf reproduce vae --data downloads   (the whole queue, one run at a time)
 
 bnaf reproduce vae --dataset frey --flow bnaf --epochs 2
 
+bnaf reproduce vae --dataset caltech --flow bnaf --seeds 3
+
 bnaf reproduce vae --table
 """
 IMAGES = Path("data")  # folder of image sets, where none is told
@@ -55,13 +57,15 @@ def vae(
 ) -> None:
     """Train auto-encoders with several posteriors, and estimate the likelihood of images.
 
-    What is finished is not run again, and what was cut short goes on where it stood.
+    What is finished is not run again, and what was cut short goes on where it stood. With --table
+    the figures of what is stored are drawn, too.
     """
-    from bnaf.studies.vae.reproduction import read_results, reproduce_vae
+    from bnaf.studies.vae.reproduction import read_results, reproduce_vae, write_all
 
-    seed_numbers = shared.whole_numbers(seeds)
+    seed_numbers = shared.read_seeds(seeds)
     if table:
         _show(read_results(out), as_json=as_json)
+        write_all(out, folder, None if quiet else say)
         return
     results = reproduce_vae(
         out=out,

@@ -90,7 +90,7 @@ class DensityTrial:
     def command(self) -> str:
         """What reproduces this run alone, but for the folder of data."""
         words = [f"bnaf reproduce {STUDY} --dataset {self.name} --flow {self.contestant.name}"]
-        words += [f"--seeds {self.seed}"]
+        words += [f"--seeds {self.seed},"]
         for option, value in zip(Limits._fields, self.limits, strict=True):
             words += [f"--{option.replace('_', '-')} {value:g}"] if value else []
         return " ".join([*words, "--data DIR"])

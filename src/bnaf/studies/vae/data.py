@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Generator, Tensor
 
@@ -13,7 +14,7 @@ from bnaf.errors import TableError
 from bnaf.studies.vae.plans import ImageSet
 from bnaf.training import ArrayRows, Batch, BatchSource
 
-BINARISED = 777  # seed of the bits that grey images to choose by and to test with become
+BINARISED = 777  # seed of the bits of grey images to choose by and to test with, as published
 EVALUATED = 200  # images at a time
 
 
@@ -25,15 +26,21 @@ class ImageParts(NamedTuple):
     test: Tensor
 
 
-def read_images(images: ImageSet, folder: Path) -> ImageParts:
+def read_images(images: ImageSet, folder: Path, *, split: int = 0) -> ImageParts:
     """Read the public files of an image set.
 
-    Grey images to choose by and to test with become bits once; those to train on stay grey.
+    Grey images to choose by and to test with become bits once, those of van den Berg et al.
+    (2018); those to train on stay grey.
+
+    Args:
+        images: The image set.
+        folder: Folder of the public files.
+        split: Which of its published splits.
 
     Raises:
         TableError: If a file is missing or not what it should be.
     """
-    tables = prepare_images(images.data, folder)
+    tables = prepare_images(images.data, folder, split=split)
     parts = ImageParts(*(table.rows.float() for table in tables if table is not None))
     if parts.train.shape[1] != images.kind.pixels:
         raise TableError(
@@ -42,9 +49,9 @@ def read_images(images: ImageSet, folder: Path) -> ImageParts:
         )
     if not images.rebinarised:
         return parts
-    generator = Generator().manual_seed(BINARISED)
-    valid, test = (torch.bernoulli(part, generator=generator) for part in parts[1:])
-    return ImageParts(parts.train, valid, test)
+    draws = np.random.RandomState(BINARISED)
+    valid, test = (draws.binomial(1, part.numpy()) for part in (parts.valid, parts.test))
+    return ImageParts(parts.train, torch.from_numpy(valid).float(), torch.from_numpy(test).float())
 
 
 class Rebinarised(BatchSource):

@@ -1,8 +1,10 @@
 """Figures of the study: bounds over epochs, and what a VAE makes of images."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -21,35 +23,56 @@ STYLES = ("-", "--", "-.", ":")
 
 
 def draw_curves(standings: Sequence[Standing]) -> Figure:
-    """Return a figure of the bound on validation images over epochs, a panel for each image set.
+    """Return a figure of the bound on validation images over epochs, a column for each image set.
 
-    Of every posterior the longest run of its first seed is drawn.
+    Above are all posteriors at an equal number of epochs, below those that were carried on, each
+    as far as it came; of each the first seed.
+
+    Args:
+        standings: What was measured, at least one, of an image set the fewest epochs first.
     """
     names = list(dict.fromkeys(one.images.name for one in standings))
-    figure = new_figure(WIDTH * len(names), HEIGHT)
-    variants = list(read_variants())
-    for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
-        longest = {one.flow: one for one in standings if one.images.name == name}
-        ends: list[float] = []
-        for flow, one in longest.items():
-            place = variants.index(flow)
-            epochs, bounds = zip(*one.records[0]["curve"], strict=True)
-            bounds = tuple(bound / one.unit for bound in bounds)
-            axes.plot(
-                epochs,
-                bounds,
-                color=COLOURS[place % len(COLOURS)],
-                linestyle=STYLES[place % len(STYLES)],
-                label=flow,
-            )
-            ends += bounds[int(SHOWN * len(bounds)) :]
-        margin = 0.05 * (max(ends) - min(ends)) or 0.5
-        axes.set_ylim(min(ends) - margin, max(ends) + margin)
-        unit = "nats" if one.unit == 1.0 else "bits per dimension"
-        set_title(axes, one.images.title)
-        set_labels(axes, x="epoch", y=f"-ELBO of validation images ({unit})")
-        show_legend(axes, fontsize=8)
+    columns = [_panels([one for one in standings if one.images.name == name]) for name in names]
+    lines = 1 + any(carried_on for _, carried_on in columns)
+    figure = new_figure(WIDTH * len(names), HEIGHT * lines)
+    grid = figure.subplots(lines, len(names), squeeze=False)
+    for place, (equal, carried_on) in enumerate(columns):
+        title = equal[0].images.title
+        _draw_panel(grid[0, place], f"{title}, {equal[0].epochs} epochs", equal)
+        if carried_on:
+            _draw_panel(grid[1, place], f"{title}, carried on", carried_on)
+        elif lines > 1:
+            grid[1, place].set_axis_off()
     return figure
+
+
+def _panels(standings: Sequence[Standing]) -> tuple[list[Standing], list[Standing]]:
+    """Return the runs at the equal number of epochs, and the longest of those that went on.
+
+    The number is that of the image set, or where no run has it the one that most runs have.
+    """
+    counts, own = Counter(one.epochs for one in standings), standings[0].images.epochs
+    common = max(counts, key=lambda epochs: (counts[epochs], epochs))
+    number = own if own in counts else common
+    longest = {one.flow: one for one in standings if one.epochs > number}
+    return [one for one in standings if one.epochs == number], list(longest.values())
+
+
+def _draw_panel(axes: Axes, title: str, standings: Sequence[Standing]) -> None:
+    variants, ends = list(read_variants()), []
+    for one in standings:
+        place = variants.index(one.flow)
+        epochs = [epoch for epoch, _ in one.records[0]["curve"]]
+        bounds = [bound / one.unit for _, bound in one.records[0]["curve"]]
+        colour, style = COLOURS[place % len(COLOURS)], STYLES[place % len(STYLES)]
+        axes.plot(epochs, bounds, color=colour, linestyle=style, label=one.flow)
+        ends += bounds[int(SHOWN * len(bounds)) :]
+    margin = 0.05 * (max(ends) - min(ends)) or 0.5
+    axes.set_ylim(min(ends) - margin, max(ends) + margin)
+    unit = "nats" if standings[0].unit == 1.0 else "bits per dimension"
+    set_title(axes, title)
+    set_labels(axes, x="epoch", y=f"-ELBO, validation ({unit})")
+    show_legend(axes, fontsize=8)
 
 
 @torch.no_grad()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
-from bnaf._random import private_draws
+from bnaf._random import mix_seed, private_draws
 from bnaf.errors import SettingsError
 from bnaf.flows.flow import Flow
 from bnaf.flows.registry import flow_named
@@ -37,6 +37,7 @@ class ImageSet:
         paper: -ELBO, its deviation, NLL and its deviation in the paper, by posterior.
         variance_bounds: Of the Gaussian that posteriors start from.
         rebinarised: Whether grey images are binarised anew in every epoch.
+        splits: How many splits were published; seeds take them in turn.
     """
 
     name: str
@@ -49,6 +50,11 @@ class ImageSet:
     paper: Mapping[str, Sequence[float]]
     variance_bounds: tuple[float, float] | None = None
     rebinarised: bool = False
+    splits: int = 1
+
+    def split(self, seed: int) -> int:
+        """Return which of the published splits a seed takes."""
+        return seed % self.splits
 
 
 @dataclass(frozen=True)
@@ -112,6 +118,11 @@ class VaeTrial:
         """Epochs over which the divergence grows."""
         return min(self.images.warm_up, max(1, self.epochs // WARM_UP_SHARE))
 
+    @property
+    def split(self) -> int:
+        """Which of the published splits of its images it takes."""
+        return self.images.split(self.seed)
+
     def training(self, epoch_batches: int) -> TrainingSettings:
         """Return the settings of the training; it is evaluated after every epoch.
 
@@ -127,15 +138,16 @@ class VaeTrial:
         )
 
     def build(self) -> VAE:
-        """Return the VAE, with initial weights that follow from the seed."""
+        """Return the VAE, with initial weights that follow from the seed.
+
+        Flows draw apart, so that one seed gives all posteriors the same networks to begin with.
+        """
+        with private_draws(mix_seed(self.seed, 0)):
+            flow = self.variant.build_flow()
+        kind, bounds = self.images.kind, self.images.variance_bounds
         with private_draws(self.seed):
-            posterior = Posterior(
-                LATENTS,
-                ENCODED,
-                flow=self.variant.build_flow(),
-                variance_bounds=self.images.variance_bounds,
-            )
-            return VAE(Encoder(self.images.kind), posterior, Decoder(self.images.kind))
+            posterior = Posterior(LATENTS, ENCODED, flow=flow, variance_bounds=bounds)
+            return VAE(Encoder(kind), posterior, Decoder(kind))
 
     @property
     def label(self) -> str:
@@ -146,7 +158,7 @@ class VaeTrial:
     def command(self) -> str:
         """What reproduces this run alone."""
         words = ["bnaf reproduce vae --dataset", self.images.name, "--flow", self.variant.name]
-        words += ["--seeds", str(self.seed), "--epochs", str(self.epochs)]
+        words += ["--seeds", f"{self.seed},", "--epochs", str(self.epochs)]
         words += ["--test-rows", str(self.test_images)]
         words += ["--samples", str(self.samples)] if self.samples != SAMPLES else []
         return " ".join(words)
@@ -205,15 +217,23 @@ def _read(name: str) -> dict[str, Any]:
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
-def plan_queue(*, seeds: Sequence[int] | None = None) -> list[VaeTrial]:
+def plan_queue(
+    *,
+    seeds: Sequence[int] | None = None,
+    test_images: int | None = None,
+    samples: int = SAMPLES,
+) -> list[VaeTrial]:
     """Return all runs of the queue, in its order.
 
     Args:
         seeds: Seeds; 0 by default.
+        test_images: Number of images the likelihood is estimated on; that of the image set by
+            default.
+        samples: Draws for each of them.
     """
     sets, variants = read_image_sets(), read_variants()
     return [
-        VaeTrial(sets[name], variants[variant], seed, epochs)
+        VaeTrial(sets[name], variants[variant], seed, epochs, test_images or 0, samples)
         for stage in _read("queue")["stages"]
         for epochs in stage.get("epochs", [0])
         for seed in seeds or (0,)

@@ -1,16 +1,26 @@
 """The study from beginning to end: runs, one at a time, results, table and figures."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from bnaf._checks import whole
 from bnaf._files import atomic_file
+from bnaf.errors import StorageError, TableError
 from bnaf.studies.ledger import Ledger, Record
 from bnaf.studies.running import display
 from bnaf.studies.vae.data import ImageParts, read_images
-from bnaf.studies.vae.plans import SAMPLES, STUDY, VaeTrial, plan_queue, plan_trials
-from bnaf.studies.vae.running import carry_out, load_trained
+from bnaf.studies.vae.plans import (
+    SAMPLES,
+    STUDY,
+    VaeTrial,
+    plan_queue,
+    plan_trials,
+    read_image_sets,
+)
+from bnaf.studies.vae.running import Tell, carry_out, load_trained, vae_file
 from bnaf.studies.vae.tables import (
     Sheet,
     Standing,
@@ -21,6 +31,8 @@ from bnaf.studies.vae.tables import (
 
 RUNS = "runs"  # folder of checkpoints and trained VAEs
 COLOURS = 256  # of figures, so that they are small
+
+Reader = Callable[[str, int], ImageParts]  # from the name of an image set and a split
 
 
 @dataclass(frozen=True)
@@ -47,7 +59,7 @@ def read_results(out: Path) -> VaeResults:
     Raises:
         StorageError: If they cannot be read.
     """
-    ledger = _open(out)
+    ledger = open_ledger(out)
     records = list(ledger.records.values())
     return VaeResults(ledger.path, collect_standings(records), make_sheets(records))
 
@@ -63,15 +75,15 @@ def reproduce_vae(
     test_images: int | None = None,
     samples: int = SAMPLES,
     quiet: bool = False,
-    announce: Callable[[str], None] | None = None,
+    announce: Tell | None = None,
 ) -> VaeResults:
     """Run the study, or what is left of it, one run at a time.
 
     Without image sets and posteriors this is the queue of ``settings/vae/queue.toml``: the
     comparison at an equal number of epochs first, then runs that are carried on until they stop
     improving. A run that is finished is at once in ``vae.json``; one that was cut short goes on
-    where it stood, and one with more epochs than before is carried on. Table and figures are
-    written anew after every run.
+    where it stood, and one with more epochs than before is carried on. Table and curves are
+    written anew after every run, with a figure of images for each seed and number of epochs.
 
     Args:
         out: Folder for results, table and figures; checkpoints and VAEs lie in ``runs`` in it.
@@ -94,7 +106,7 @@ def reproduce_vae(
         if value is not None:
             whole(label, value, least=2 if label == "test_images" else 1)
     if datasets is None and flows is None and epochs is None:
-        trials = plan_queue(seeds=seeds)
+        trials = plan_queue(seeds=seeds, test_images=test_images, samples=samples)
     else:
         trials = plan_trials(
             datasets=datasets,
@@ -104,22 +116,22 @@ def reproduce_vae(
             test_images=test_images,
             samples=samples,
         )
-    tell = announce or (lambda line: None)
+    tell = announce or _silent
     folder = out / RUNS
     folder.mkdir(parents=True, exist_ok=True)
-    ledger = _open(out)
+    ledger = open_ledger(out)
     tell(f"{sum(not is_finished(one, ledger) for one in trials)} of {len(trials)} runs to do")
-    read: dict[str, ImageParts] = {}
+    read = _reader(data)
+    _write(out, ledger, read, tell)  # what a run that was killed right after its record lacks
     for count, trial in enumerate(trials, 1):
         if is_finished(trial, ledger):
             continue
-        name = trial.images.name
-        read[name] = read.get(name) or read_images(trial.images, data)
+        images = read(trial.images.name, trial.split)
         progress = display(trial.label, quiet=quiet)
-        record = carry_out(trial, read[name], folder, progress, _silent if quiet else tell)
+        record = carry_out(trial, images, folder, progress, _silent if quiet else tell)
         ledger.add(record)
         tell(f"{count} of {len(trials)}: {trial.label}: {_describe(record)}")
-        _write(out, ledger, trial, read[name], folder)
+        _write(out, ledger, read, tell)
     return read_results(out)
 
 
@@ -137,8 +149,22 @@ def is_finished(trial: VaeTrial, ledger: Ledger) -> bool:
     )
 
 
-def _open(out: Path) -> Ledger:
-    return Ledger(out / f"{STUDY}.json")
+def open_ledger(out: Path) -> Ledger:
+    """Return the results of a folder."""
+    return Ledger(out / f"{STUDY}.json", _occasion)
+
+
+def _occasion(record: Record) -> Hashable:
+    """Return what tells records apart: a coarse measurement leaves a fine one alone."""
+    measures = record["measures"]
+    parts = tuple(record[part] for part in ("name", "flow", "seed", "epochs"))
+    return (*parts, measures["rows"], measures["samples"])
+
+
+def _reader(data: Path) -> Reader:
+    """Return a function that reads each split of an image set once."""
+    sets = read_image_sets()
+    return cache(lambda name, split: read_images(sets[name], data, split=split))
 
 
 def _silent(line: str) -> None:
@@ -154,19 +180,69 @@ def _describe(record: Record) -> str:
     )
 
 
-def _write(out: Path, ledger: Ledger, trial: VaeTrial, images: ImageParts, folder: Path) -> None:
-    """Write the table, the curves, and the images of a run."""
+def write_all(out: Path, data: Path, announce: Tell | None = None) -> None:
+    """Write table and curves of stored results, and the images of runs that have none.
+
+    Images need the trained VAE, which lies in ``runs``, and the public files; what cannot be drawn
+    for want of one is told and left out.
+
+    Args:
+        out: Folder of results.
+        data: Folder of the public files.
+        announce: Called with a line for every figure of images.
+
+    Raises:
+        StorageError: If the results cannot be read, or a file not be written.
+    """
+    _write(out, open_ledger(out), _reader(data), announce or _silent)
+
+
+def _write(out: Path, ledger: Ledger, read: Reader, tell: Tell) -> None:
     from bnaf.plots import write_figure  # loads matplotlib
     from bnaf.studies.vae.drawings import draw_curves, draw_images
 
     records = list(ledger.records.values())
+    standings = collect_standings(records)
+    if not standings:
+        return
     with atomic_file(out / f"{STUDY}.md") as file:
         file.write(write_markdown(make_sheets(records)).encode())
-    pictures = {
-        f"{STUDY}.png": draw_curves(collect_standings(records)),
-        f"{STUDY}-{trial.images.name}-{trial.variant.name}.png": draw_images(
-            load_trained(trial, folder), trial.images, images.test
-        ),
+    write_figure(draw_curves(standings), out / f"{STUDY}.png", overwrite=True, colours=COLOURS)
+    sets = read_image_sets()
+    for picture, record in _missing_pictures(out, records).items():
+        images, path = sets[record["name"]], _trained(out, record)
+        try:
+            parts, vae = (
+                read(images.name, images.split(record["seed"])),
+                load_trained(path, images.kind),
+            )
+        except (TableError, StorageError) as error:
+            tell(f"{picture.name} is not drawn: {error}")
+            continue
+        figure = draw_images(vae, images, parts.test)
+        write_figure(figure, picture, overwrite=True, colours=COLOURS)
+        tell(f"images: {picture}")
+
+
+def _missing_pictures(out: Path, records: Sequence[Record]) -> dict[Path, Record]:
+    """Return figures of images that are not there or older than the VAE, where there is one."""
+    newest = {
+        out
+        / f"{STUDY}-{one['name']}-{one['flow']}-seed{one['seed']}-{one['epochs']}epochs.png": one
+        for one in sorted(records, key=lambda one: str(one["date"]))
+        if one["name"] in read_image_sets()
     }
-    for name, figure in pictures.items():
-        write_figure(figure, out / name, overwrite=True, colours=COLOURS)
+    return {
+        picture: one
+        for picture, one in newest.items()
+        if _time(_trained(out, one)) > _time(picture)
+    }
+
+
+def _trained(out: Path, record: Record) -> Path:
+    return vae_file(out / RUNS, record["stem"], record["epochs"])
+
+
+def _time(path: Path) -> float:
+    """Return when a file was written; before all others where it was not."""
+    return path.stat().st_mtime if path.exists() else -math.inf

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Float64, Int
 from torch import Generator, Tensor, nn
 from torch.optim import Adamax
 
@@ -17,7 +18,7 @@ from bnaf.errors import SettingsError
 from bnaf.evaluation.scores import standard_error
 from bnaf.studies.ledger import Record, describe_machine
 from bnaf.studies.vae.data import ImageParts, evaluation_source, training_source
-from bnaf.studies.vae.networks import Decoder, Encoder
+from bnaf.studies.vae.networks import Decoder, Encoder, ImageKind
 from bnaf.studies.vae.plans import STUDY, VaeTrial
 from bnaf.training import TrainingRecord, fit
 from bnaf.training.progress import Progress
@@ -35,9 +36,9 @@ TEST_SEED = 1_000_000
 Tell = Callable[[str], None]
 
 
-def vae_file(trial: VaeTrial, folder: Path) -> Path:
+def vae_file(folder: Path, stem: str, epochs: int) -> Path:
     """Return where the trained VAE of a run is kept."""
-    return folder / f"{trial.stem}-{trial.epochs}.safetensors"
+    return folder / f"{stem}-{epochs}.safetensors"
 
 
 def carry_out(
@@ -56,13 +57,13 @@ def carry_out(
         KeyboardInterrupt: If it was asked to stop; its checkpoint is written.
         SettingsError: If the run was carried on past these epochs before.
     """
-    path = vae_file(trial, folder)
+    path = vae_file(folder, trial.stem, trial.epochs)
     if not path.exists():
         vae = trial.build()
         training = train(trial, vae, images, folder / f"{trial.stem}.checkpoint", progress)
         vae.record = {"run": trial.key, "training": training.as_dict()}
         save_vae(vae, path)
-    vae = load_trained(trial, folder)
+    vae = load_trained(path, trial.images.kind)
     training = TrainingRecord.from_dict(vae.record["training"])
     kept = folder / f"{trial.key}.evidence"
     measures = measure(trial, vae, images.test, kept, tell)
@@ -71,10 +72,9 @@ def carry_out(
     return record
 
 
-def load_trained(trial: VaeTrial, folder: Path) -> VAE:
+def load_trained(path: Path, kind: ImageKind) -> VAE:
     """Return the trained VAE of a run, ready to be evaluated."""
-    kind = trial.images.kind
-    vae = load_vae(vae_file(trial, folder), Encoder(kind), Decoder(kind))
+    vae = load_vae(path, Encoder(kind), Decoder(kind))
     return vae.to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload, no-any-return]
 
 
@@ -119,6 +119,10 @@ def measure(trial: VaeTrial, vae: VAE, test: Tensor, kept: Path, tell: Tell) -> 
     .. math:: \widehat{\mathrm{NLL}} = -\overline{\mathrm{ELBO}}_{\text{all}}
               - \overline{(\log \hat p - \mathrm{ELBO})}_{\text{some}}
 
+    Errors of both are standard errors over images: how far the means over these may lie from
+    those over all images there might be. That of the likelihood also has a part that comes from
+    finitely many draws, which ``sampling_error`` tells apart.
+
     Args:
         trial: Whose VAE it is.
         vae: The VAE.
@@ -134,7 +138,6 @@ def measure(trial: VaeTrial, vae: VAE, test: Tensor, kept: Path, tell: Tell) -> 
     found = _estimate(trial, vae, test[chosen], kept, tell)
     values = torch.tensor([value for value, _ in found], dtype=torch.float64)
     gaps = values - elbos[chosen]
-    some = len(chosen) < len(test)
     return {
         "rows": len(chosen),
         "samples": trial.samples,
@@ -142,11 +145,31 @@ def measure(trial: VaeTrial, vae: VAE, test: Tensor, kept: Path, tell: Tell) -> 
         "elbo": elbos.mean().item(),
         "elbo_error": standard_error(elbos),
         "nll": -(elbos.mean() + gaps.mean()).item(),
-        "nll_error": standard_error(gaps) if some else 0.0,
+        "nll_error": combined_error(elbos, gaps, chosen),
         "sampling_error": math.sqrt(sum(error**2 for _, error in found)) / len(found),
         "elbos": [round(value, 3) for value in elbos[chosen].tolist()],
         "log_likelihoods": [round(value, 3) for value in values.tolist()],
     }
+
+
+def combined_error(
+    elbos: Float64[Tensor, " images"], gaps: Float64[Tensor, " some"], chosen: Int[Tensor, " some"]
+) -> float:
+    r"""Return the standard error over images of a mean bound on all plus a mean gap on some.
+
+    With a share :math:`s` of the images chosen, the sum of means is one over chosen images of
+    :math:`s \, \mathrm{ELBO} + \mathrm{gap}`, and one over the others of
+    :math:`(1 - s) \, \mathrm{ELBO}`, whose variances add up. Where all are chosen it is the
+    standard error of the log-likelihoods.
+
+    Args:
+        elbos: Bounds of all images.
+        gaps: What the log-likelihoods of some have above them.
+        chosen: Which these are.
+    """
+    share = len(chosen) / len(elbos)
+    here = standard_error(share * elbos[chosen] + gaps)
+    return math.hypot(here, math.sqrt(1 - share) * standard_error(elbos))
 
 
 def _estimate(

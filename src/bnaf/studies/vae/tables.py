@@ -17,9 +17,12 @@ from bnaf.studies.vae.running import count_amortised, count_weights
 
 PAPER = "bnaf"  # the posterior that quotients and differences are taken to
 NOTES = (
-    "nats, for Frey Faces bits per dimension; of several seeds the mean ± deviation, of one ± "
-    "the standard error over images",
-    "NLL: bound on all test images less what importance sampling adds on those that are counted",
+    "nats, for Frey Faces bits per dimension; of several seeds the mean ± the deviation between "
+    "them, of one ± the standard error over images",
+    "NLL: bound on all test images less what importance sampling adds on those that are counted; "
+    "its standard error has a part from the bounds of all and one from the counted",
+    "draws' error: the part of the NLL's error that comes from finitely many draws; NLL less "
+    "B-NAF's: over the counted images alone, ± the standard error of the differences, first seeds",
     "Omniglot is a stand-in here: its numbers compare posteriors, and not with the paper",
 )
 
@@ -56,6 +59,12 @@ class Standing:
         return mean(values), stdev(values) if len(values) > 1 else errors[0]
 
     @property
+    def sampling_error(self) -> float:
+        """Part of the error of the NLL that comes from finitely many draws."""
+        errors = [record["measures"]["sampling_error"] / self.unit for record in self.records]
+        return math.hypot(*errors) / len(errors)
+
+    @property
     def unit(self) -> float:
         """Nats of one unit: 1, or those of a bit per dimension."""
         kind = self.images.kind
@@ -79,6 +88,7 @@ class Standing:
             "negative_elbo_error": elbo_error,
             "nll": nll,
             "nll_error": nll_error,
+            "sampling_error": self.sampling_error,
             "paper": list(self.images.paper.get(self.flow, ())),
             "test_images": self.records[0]["measures"]["rows"],
             "seconds_per_epoch": self.pace,
@@ -131,7 +141,7 @@ def make_sheets(records: Sequence[Record]) -> list[Sheet]:
 
 def _results_sheet(standings: Sequence[Standing]) -> Sheet:
     headers = ("images", "posterior", "epochs", "seeds", "-ELBO", "paper", "NLL", "paper")
-    more = ("NLL less B-NAF's", "test images", "draws", "s/epoch")
+    more = ("NLL less B-NAF's", "test images", "draws", "draws' error", "s/epoch")
     variants = read_variants()
     ours = {(one.images.name, one.epochs): one for one in standings if one.flow == PAPER}
     rows = []
@@ -151,6 +161,7 @@ def _results_sheet(standings: Sequence[Standing]) -> Sheet:
                 _difference(one, ours.get((one.images.name, one.epochs)), digits),
                 str(one.records[0]["measures"]["rows"]),
                 str(one.records[0]["measures"]["samples"]),
+                f"{one.sampling_error:.{digits + 1}f}",
                 f"{one.pace:.1f}",
             )
         )
@@ -165,8 +176,10 @@ def _difference(one: Standing, other: Standing | None, digits: int) -> str:
     """Return the mean difference of log-likelihoods over the same images, first seed each."""
     if other is None or other is one:
         return ""
-    pair = [run.records[0]["measures"]["log_likelihoods"] for run in (other, one)]
-    if len(pair[0]) != len(pair[1]) or len(pair[0]) < 2:
+    runs = [run.records[0] for run in (other, one)]
+    pair = [run["measures"]["log_likelihoods"] for run in runs]
+    splits = {one.images.split(run["seed"]) for run in runs}
+    if len(splits) > 1 or len(pair[0]) != len(pair[1]) or len(pair[0]) < 2:
         return ""
     first, second = (torch.tensor(values, dtype=torch.float64) for values in pair)
     gaps = (first - second) / one.unit

@@ -245,7 +245,7 @@ class TrainingRun:
             self.keeper.keep_best(anchor=settings.reload_best)
         if valid < state.mark - settings.plateau_threshold:
             state.mark, state.stalled, state.improved = valid, 0, self._share()
-        else:
+        elif state.step >= self.plan.objective.counted_from:
             state.stalled += 1
         patience = settings.early_stopping
         if state.reason is None and patience is not None and state.stalled >= patience:

@@ -27,7 +27,7 @@ class RunState:
         best_step: Its step.
         best_rate: Learning rate at that time.
         mark: Validation loss that the next one has to improve on to count.
-        stalled: Evaluations since that last happened.
+        stalled: Evaluations since that last happened, once the objective lets them count.
         improved: Share of the budget that was spent when it did.
         skipped: Steps that were skipped.
         looks: How many they were, at each look of the last hundred steps.
