@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from scipy.sparse import dok_array
 
 from bnaf import TableError, read_table
 from bnaf.columns.schema import Schema
@@ -290,3 +291,8 @@ def test_numbers_are_read_from_columns_and_rows_by_name():
 def test_a_single_column_is_refused_with_a_remedy(read, source, words):
     with pytest.raises(TableError, match=words):
         read(source)
+
+
+def test_a_sparse_array_is_no_dict_of_columns():
+    with pytest.raises(TableError, match="got dok_array; convert it"):
+        read_frame(dok_array(np.eye(3)))

@@ -181,7 +181,7 @@ def has_names(source: object) -> bool:
     """Tell whether rows are columns by name in a mapping, or one mapping each in a list."""
     if isinstance(source, list | tuple):
         return bool(source) and all(isinstance(row, Mapping) for row in source)
-    return isinstance(source, Mapping)
+    return isinstance(source, Mapping) and not hasattr(source, "shape")  # sparse arrays are some
 
 
 def _named_columns(source: Any) -> list[RawColumn]:
