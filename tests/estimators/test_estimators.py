@@ -422,7 +422,7 @@ def test_the_automatic_threshold_is_that_of_the_densitys_own_draws():
 
 @pytest.mark.parametrize("kind", ESTIMATORS)
 def test_columns_without_a_density_are_warned_of(kind):
-    rows, targets = X.copy(), np.round(Y)
+    rows, targets = X.copy(), np.round(np.stack([Y, Y], 1))  # one alone would be spread
     rows[:, 0], rows[:, 1] = 1.0, np.round(rows[:, 1] / 30)
     estimator = kind(training={"steps": 1})
     with pytest.warns(TableWarning) as told:
@@ -443,3 +443,43 @@ def test_one_column_is_averaged_over_members_with_weights_as_without(weights):
     law = ConditionalFlowDensity(settings={"width": 2}, training={"steps": 1})
     law.fit(X, X.sum(1), sample_weight=weights)
     assert len(law.model_.flow.parts) == 5
+
+
+@pytest.fixture(scope="module")
+def marks():
+    """A law of marks from 3 to 6 given a number."""
+    generator = np.random.default_rng(0)
+    X = generator.normal(size=(400, 1))
+    y = np.clip(np.round(4.5 + X[:, 0] + 0.5 * generator.normal(size=400)), 3, 6)
+    law = ConditionalFlowDensity(training={"steps": 100}, members=1).fit(X[:300], y[:300])
+    return law, X[300:], y[300:]
+
+
+def test_quantiles_and_draws_of_few_values_are_such_values(marks):
+    law, X, _ = marks
+    drawn = law.sample(X, 5, random_state=0)
+    for values in (law.predict_quantiles(X, (0.01, 0.5, 0.99)), drawn):
+        assert np.isin(values, [3, 4, 5, 6]).all()
+
+
+def test_densities_of_few_values_are_masses_over_widths_and_sum_to_one(marks):
+    law, X, _ = marks
+    masses = np.exp([law.log_prob(X, np.full(len(X), mark)) for mark in (3.0, 4.0, 5.0, 6.0)])
+    below, above = law.cdf(X, np.full(len(X), 2.0)), law.cdf(X, np.full(len(X), 6.0))
+    np.testing.assert_allclose(masses.sum(0), above - below, atol=1e-9)
+    assert masses.sum(0).mean() > 0.9
+
+
+def test_quantiles_of_few_values_are_the_first_that_reach_their_level(marks):
+    law, X, _ = marks
+    for level in (0.1, 0.5, 0.9):
+        mark = law.predict_quantiles(X, (level,))[:, 0]
+        inner = (mark > 3) & (mark < 6)  # beyond, they are those of the outermost cells
+        assert (law.cdf(X, mark) >= level - 1e-9)[inner].all()
+        assert (law.cdf(X, mark - 1) <= level + 1e-9)[inner].all()
+
+
+def test_few_values_are_not_taken_for_spikes(marks):
+    law, X, y = marks
+    assert law.score(X, y) < 0  # the logarithm of a probability
+    assert law.score(X, y) > np.log(1 / 4)

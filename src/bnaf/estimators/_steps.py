@@ -1,5 +1,6 @@
 """Targets of few values: a density could be as high as it likes at each of them."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ from torch import Tensor
 from bnaf.laws.cells import log_mass
 
 ROWS_PER_VALUE = 5  # from which on values are few
+SEED = 0  # of numbers drawn from cells
 
 Numbers = Float64[np.ndarray, " rows"]
 
@@ -40,10 +42,10 @@ class Steps(NamedTuple):
         first, last = values[0] - halves[0], values[-1] + halves[-1]
         return cls(values, np.concatenate([[first], values[:-1] + halves, [last]]))
 
-    def spread(self, column: Numbers, seed: int) -> Numbers:
+    def spread(self, column: Numbers) -> Numbers:
         """Return numbers drawn evenly from the cells of values."""
         cell = self._cells(column)
-        share = np.random.default_rng(seed).random(len(column))
+        share = np.random.default_rng(SEED).random(len(column))
         found: np.ndarray = self.ends[cell] + share * (self.ends[cell + 1] - self.ends[cell])
         return found
 
@@ -57,19 +59,19 @@ class Steps(NamedTuple):
         found: np.ndarray = self.ends[np.searchsorted(self.values, column, "right")]
         return found
 
-    def around(self, column: Numbers) -> tuple[Numbers, Numbers]:
-        """Return the ends of the cells of numbers."""
+    def log_prob(self, scores: Callable[[Numbers], Tensor], column: Numbers) -> Numbers:
+        """Return the logarithm of the mean density of the cells that numbers lie in.
+
+        Args:
+            scores: Normal scores of numbers under the law of each row.
+            column: The numbers.
+        """
         cell = self._cells(column)
-        return self.ends[cell], self.ends[cell + 1]
+        low, high = self.ends[cell], self.ends[cell + 1]
+        above = scores(high)
+        masses = log_mass(above, (above - scores(low)).abs(), torch.zeros_like(above))
+        found: np.ndarray = masses.numpy() - np.log(high - low)
+        return found
 
     def _cells(self, numbers: np.ndarray) -> np.ndarray:
         return np.searchsorted(self.ends[1:-1], numbers)
-
-
-def log_density(
-    low: Float64[Tensor, " rows"], high: Float64[Tensor, " rows"], width: Numbers
-) -> Numbers:
-    """Return the mean density of cells in logarithms, from the normal scores of their ends."""
-    masses = log_mass(high, (high - low).abs(), torch.zeros_like(high))
-    found: np.ndarray = masses.numpy() - np.log(width)
-    return found

@@ -1,11 +1,12 @@
 """The density of some columns given others, as a regressor."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float64
+from scipy.special import softmax
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from bnaf._checks import between, whole
 from bnaf.errors import SettingsError, ShapeError, TableError
+from bnaf.estimators import _integrals
 from bnaf.estimators._fitting import (
     ModelEstimator,
     column_names,
@@ -37,14 +39,9 @@ from bnaf.estimators._frames import (
     target_frame,
     target_names,
 )
+from bnaf.estimators._steps import Steps
 from bnaf.laws.normal import normal_cdf
 from bnaf.tables.frames import Frame
-
-REACH, NODES = 8.0, 401  # of the trapezoidal rule over the base, exact for what is smooth
-
-
-def _has_classes(estimator: Any) -> bool:
-    return hasattr(estimator, "classes_")
 
 
 class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
@@ -58,6 +55,10 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
     mean log-density in nats, not a share of the variance. Up to 10,000 rows of one column are
     fitted by several flows, as ``members`` says; of others a tenth is set aside by the seed, to
     tell when to stop.
+
+    One column of few values, as of marks from 3 to 8, is taken for the cells around them: the flow
+    is fitted to numbers drawn evenly from these, densities are masses over the widths of cells,
+    and quantiles and draws are values of y.
 
     X may be a frame with columns of text, categories, dates and whole numbers, and cells may be
     empty. Where y is text, a category, or true and false, ``predict`` returns its most probable
@@ -90,6 +91,7 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
     """
 
     classes_: np.ndarray
+    _steps: Steps | None = None
 
     def __init__(
         self,
@@ -136,7 +138,11 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
         names = column_names(self)
         targeted = target_names(y, self.n_outputs_, names)
         distinct = merge_rows(np.hstack([targets, given]), sample_weight)
-        warn_of_rows(targets, targeted, sample_weight)
+        self._steps = Steps.of(distinct.rows[:, 0]) if self.n_outputs_ == 1 else None
+        if self._steps is None:
+            warn_of_rows(targets, targeted, sample_weight)
+        else:
+            distinct.rows[:, 0] = self._steps.spread(distinct.rows[:, 0])
         self.model_ = fit_model(self, distinct, targeted, names)
         return self
 
@@ -152,7 +158,9 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
             raise ShapeError(
                 f"y must have the {self.n_outputs_} columns given to fit, got {targets.shape[1]}."
             )
-        return log_prob(self.model_, targets, given)
+        if self._steps is None:
+            return log_prob(self.model_, targets, given)
+        return self._steps.log_prob(partial(self._scores, given), targets[:, 0])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the mean log-density of the rows of y, in nats."""
@@ -172,7 +180,7 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
         given = self._given(X)
         known = given if isinstance(given, Frame) else torch.from_numpy(np.array(given))
         rows = self.model_.sample(whole("n", n), known, seed=draw_seed(random_state))
-        drawn = self._like_y(rows.transpose(0, 1).numpy())
+        drawn = self._like_y(self._snap(rows.transpose(0, 1).numpy()))
         if not hasattr(self, "classes_"):
             return drawn
         order = np.argsort(self._class_codes)
@@ -186,7 +194,7 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
             return found
         return self._moments(X)[0]
 
-    @available_if(_has_classes)  # type: ignore[untyped-decorator]
+    @available_if(lambda estimator: hasattr(estimator, "classes_"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probability of each of ``classes_`` for each row of X, where y has some."""
         check_is_fitted(self)
@@ -194,8 +202,7 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
         context = self.model_.encoding.codes(given, "given").unsqueeze(1)  # (rows, 1, columns)
         codes = torch.from_numpy(self._class_codes).reshape(1, -1, 1)
         scores = self.model_.log_prob(codes, context).numpy()
-        shares = np.exp(scores - scores.max(1, keepdims=True))
-        probabilities: np.ndarray = shares / shares.sum(1, keepdims=True)
+        probabilities: np.ndarray = softmax(scores, 1)
         return probabilities
 
     def predict_std(self, X: Any) -> np.ndarray:
@@ -214,10 +221,16 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
             frame = join_frames(target_frame(y, self.model_.columns), self._frame(X))
             return self.model_.encoding.cdf(self.model_.flow, frame).numpy()
         given, targets = self._validate(X, y, reset=False)
-        rows = torch.from_numpy(targets.reshape(-1, 1))
-        z = self.model_.base_noise(rows, torch.from_numpy(np.array(given)))
-        probability: np.ndarray = normal_cdf(z.squeeze(-1)).numpy()
+        targets = targets.reshape(-1)
+        if self._steps is not None:
+            targets = self._steps.upper(targets)
+        probability: np.ndarray = normal_cdf(self._scores(given, targets)).numpy()
         return probability
+
+    def _scores(self, given: np.ndarray, targets: np.ndarray) -> Tensor:
+        """Return the normal scores of one column of y."""
+        rows = torch.from_numpy(targets.reshape(-1, 1))
+        return self.model_.base_noise(rows, torch.from_numpy(np.array(given))).squeeze(-1)
 
     def crps(self, X: Any, y: Any) -> np.ndarray:
         """Return the continuous ranked probability score of each row of one column.
@@ -229,16 +242,9 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
         given, targets = self._given(X), np.asarray(y, dtype=np.float64)
         if not isinstance(given, Frame):
             given, targets = self._validate(X, y, reset=False)
-        z, weights = _nodes()
-        levels = normal_cdf(z).numpy()
-        if not self._by_roots:
-            weights = np.full(self.draws, 1 / self.draws)
-            levels = (np.arange(self.draws).reshape(-1, 1) + 0.5) / self.draws
-            z = spread_base(self.draws, 1)
+        z, weights, levels = self._points()
         values = summarise(self.model_, given, z, lambda points: np.sort(points[..., 0].T))
-        above = values > targets.reshape(-1, 1)
-        scores: np.ndarray = 2 * ((above - levels.T) * (values - targets.reshape(-1, 1))) @ weights
-        return scores
+        return _integrals.rank_scores(self._snap(values), levels, weights, targets.reshape(-1, 1))
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
         """Return the ends of a central interval of y for each row of X.
@@ -273,18 +279,18 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
             SettingsError: If y is a category.
         """
         self._expect_numbers("predict_quantiles")
-        levels = np.asarray(quantiles, dtype=np.float64)
-        if levels.ndim != 1 or not ((levels >= 0) & (levels <= 1)).all():
-            raise SettingsError(f"quantiles must be numbers between 0 and 1, got {quantiles!r}.")
-
+        levels = _integrals.check_levels(quantiles)
         given = self._given(X)
         if self._by_roots:
             z = torch.special.ndtri(torch.from_numpy(levels.copy()))
             values = summarise(
-                self.model_, given, z.nan_to_num(posinf=0, neginf=0).unsqueeze(1), _rows_first
+                self.model_,
+                given,
+                z.nan_to_num(posinf=0, neginf=0).unsqueeze(1),
+                _integrals.rows_first,
             )
             values[:, z.isinf().numpy()] = z[z.isinf()].numpy()[:, None]
-            return self._like_y(values)
+            return self._like_y(self._snap(values))
 
         def reduce(values: np.ndarray) -> np.ndarray:
             return np.moveaxis(np.quantile(values, levels, axis=0, method="hazen"), 0, 1)
@@ -296,6 +302,7 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
         self, X: Any, frame: Frame | None, y: Any, sample_weight: Any
     ) -> "ConditionalFlowDensity":
         """Fit the density of y given rows of every kind."""
+        self._steps = None
         validate_data(self, X, skip_check_array=True)
         names = column_names(self)
         given = named_frame(X, names) if frame is None else frame
@@ -344,21 +351,20 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
     def _moments(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return means and deviations."""
         given = self._given(X)
-        z, weights = _nodes()
-        if not self._by_roots:
-            z = spread_base(self.draws, self.n_outputs_)
-            weights = np.full(len(z), 1 / len(z))
+        z, weights, _ = self._points()
+        reduce, parts = partial(_integrals.moments, weights), self.model_.flow.parts
+        mean, deviation = _integrals.pool_moments(
+            [summarise(self.model_, given, z, reduce, flow) for flow in parts]
+        )
+        return self._like_y(mean), self._like_y(deviation)
 
-        def reduce(values: np.ndarray) -> np.ndarray:
-            mean = np.tensordot(weights, values, 1)
-            variance = np.tensordot(weights, (values - mean) ** 2, 1)
-            return np.stack([mean, variance], 1)
-
-        parts = [summarise(self.model_, given, z, reduce, flow) for flow in self.model_.flow.parts]
-        means, variances = np.stack(parts).swapaxes(0, 2).swapaxes(1, 2)
-        mean = means.mean(0)
-        variance = (variances + (means - mean) ** 2).mean(0)
-        return self._like_y(mean), self._like_y(np.sqrt(variance))
+    def _points(self) -> tuple[Tensor, np.ndarray, np.ndarray]:
+        """Return base points and weights of integrals over the law, and levels of one column."""
+        if self._by_roots:
+            return _integrals.normal_nodes()
+        levels = (np.arange(self.draws) + 0.5) / self.draws
+        weights = np.full(self.draws, 1 / self.draws)
+        return spread_base(self.draws, self.n_outputs_), weights, levels
 
     @property
     def _by_roots(self) -> bool:
@@ -379,6 +385,10 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
                 f"{name} is of one column of y, got {self.n_outputs_}; fit one for each column."
             )
 
+    def _snap(self, values: np.ndarray) -> np.ndarray:
+        """Return values that y has, where they are few."""
+        return values if self._steps is None else self._steps.snap(values)
+
     def _like_y(self, values: np.ndarray) -> np.ndarray:
         """Drop the dimension of columns where y had none."""
         return values[..., 0] if self._flat else values
@@ -387,14 +397,3 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
 def crps_scorer(estimator: ConditionalFlowDensity, X: Any, y: Any) -> float:
     """Return minus the mean continuous ranked probability score, as ``scoring=`` takes it."""
     return -float(estimator.crps(X, y).mean())
-
-
-def _nodes() -> tuple[Float64[Tensor, "points 1"], Float64[np.ndarray, " points"]]:
-    """Return base points and weights of integrals over the standard normal law."""
-    z = torch.linspace(-REACH, REACH, NODES, dtype=torch.float64)
-    weights = (-0.5 * z.square()).exp()
-    return z.unsqueeze(1), (weights / weights.sum()).numpy()
-
-
-def _rows_first(values: np.ndarray) -> np.ndarray:
-    return np.moveaxis(values, 0, 1)
