@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from bnaf._checks import between, one_of, whole, widths_of
+from bnaf._random import draws_wanted
 from bnaf.block.activations import activation_named
 from bnaf.block.context import Conditioner
 from bnaf.block.layers import BlockNetworks
@@ -145,7 +146,7 @@ class BNAF(TransformFlow):
                 bins=context_bins,
                 dropout=context_dropout,
             )
-            if context == "amortised" and direction == "sampling":
+            if context == "amortised" and direction == "sampling" and draws_wanted():
                 # published gains below one, layer by layer, would start as a law of no width
                 self.conditioner.undo_gains(self.networks.log_gain)
 

@@ -157,7 +157,7 @@ def assess(
     parts = find_parts(
         model, _as_table(model, table), None if new_rows is None else _as_table(model, new_rows)
     )
-    scores = {part.name: Scores(model.log_prob(part.rows)) for part in parts.parts}
+    scores = {part.name: Scores(model.log_prob(part.rows, warn=False)) for part in parts.parts}
     check = check_calibration(model, parts.judged.rows, seed=seed)
     return Assessment(
         model=model,
