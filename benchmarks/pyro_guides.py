@@ -67,8 +67,8 @@ def zuko_iaf(model: Callable[..., Any]) -> Any:
 
 MODELS = {"banana": banana, "eight schools": schools}
 GUIDES: dict[str, tuple[Callable[..., Any], float]] = {
-    "bnaf": (AutoBNAF, 0.02),
-    "bnaf, whole gradients": (partial(AutoBNAF, path_gradients=False), 0.02),
+    "bnaf": (AutoBNAF, 0.05),
+    "bnaf, whole gradients": (partial(AutoBNAF, path_gradients=False), 0.05),
     "Pyro IAF": (partial(AutoIAFNormal, num_transforms=2), 0.01),
     "Pyro B-NAF": (pyro_bnaf, 0.01),
     "zuko IAF": (zuko_iaf, 0.01),

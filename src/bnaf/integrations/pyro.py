@@ -193,7 +193,8 @@ class AutoBNAF(AutoContinuous):
 
     A draw is :math:`\mu + \sigma \odot f(z)`, with z standard normal, f the flow, and
     :math:`\mu` and :math:`\sigma` learned. With :class:`pyro.infer.Trace_ELBO` its gradients are
-    those of :class:`PathLaw`; objectives of importance weights want ``path_gradients=False``.
+    those of :class:`PathLaw`; objectives of importance weights want ``path_gradients=False``. Its
+    weights live in log space and want a rate near 0.05, that falls towards the end.
 
     Args:
         model: A Pyro model whose latent variables are continuous.
