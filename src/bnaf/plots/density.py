@@ -115,7 +115,7 @@ def plot_density(
     """Draw the density of two columns: a heat map in nats, and contours of mass.
 
     Columns of every kind have the shares of samples instead, as
-    :func:`bnaf.plots.cells.plot_cells` draws them, and limits of their own.
+    ``bnaf.plots.cells.plot_cells`` draws them, and limits of their own.
 
     The map ends six nats below the highest density, or five of a marginal one. Inside each contour
     lies the share of the mass that is written on it. What "density of two columns" is for a model
