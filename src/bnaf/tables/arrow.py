@@ -134,12 +134,13 @@ def text_example(column: Any) -> str:
     for chunk in column.iterchunks():
         for value in chunk.to_pylist():
             text = value.decode(errors="replace") if isinstance(value, bytes) else value
-            if isinstance(text, str) and not _parses(text) and text not in missing:
+            if isinstance(text, str) and not parses(text) and text not in missing:
                 return text if len(text) <= 20 else text[:20] + "..."
     return ""
 
 
-def _parses(text: str) -> bool:
+def parses(text: str) -> bool:
+    """Tell whether Python reads a number off a text."""
     try:
         float(text)
     except ValueError:

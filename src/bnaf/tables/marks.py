@@ -4,6 +4,8 @@ import re
 from collections.abc import Sequence
 from datetime import date
 
+from bnaf.tables.arrow import parses
+
 NUMBER = re.compile(r"([-+]?)([$€£¥]?) ?(\d{1,3}(?:,\d{3})+|\d+)(\.\d*)? ?(%?)")
 DAY = re.compile(r"(\d{1,4})([./-])(\d{1,2})\2(\d{1,4})")
 ORDERS = {  # and where year, month and day stand
@@ -94,7 +96,7 @@ def told_marks(name: str, texts: Sequence[str]) -> str:
     """
     texts = [text for text in texts[:LOOKED_AT] if text]
     numbers = [number for number in map(read_number, texts) if number is not None]
-    marked = next((text for text in texts if NUMBER.fullmatch(text) and not _plain(text)), "")
+    marked = next((text for text in texts if NUMBER.fullmatch(text) and not parses(text)), "")
     if marked and len(numbers) >= NEARLY_ALL * len(texts):
         kind = "whole" if all(map(float.is_integer, numbers)) else "number"
         return f"; looks like numbers such as {marked!r}: {_advice(name, kind)}"
@@ -108,11 +110,3 @@ def told_marks(name: str, texts: Sequence[str]) -> str:
 
 def _advice(name: str, kind: str) -> str:
     return f"to read them, --as {name}={kind} (in Python kinds={{{name!r}: {kind!r}}})"
-
-
-def _plain(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
