@@ -49,7 +49,7 @@ $(INTEGRATIONS)/installed: pyproject.toml constraints.txt
 	$(INTEGRATIONS)/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[integrations]" "torch==2.13.0"
 	touch $@
 
-# which rate suits each rival, about an hour on a quiet machine; again goes on where it stopped
+# which rate suits each rival, about forty minutes on a quiet machine; again goes on where it stopped
 bench-rates: install
 	$(BIN)/python benchmarks/rates.py --out results/rates.json
 
@@ -127,9 +127,9 @@ $(MIXED)/installed: pyproject.toml benchmarks/mixed-requirements.txt
 docs: install
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
-# the commands in the guide to tables, run anew, and what they print
+# the commands in the guides to tables, run anew, and what they print; DATA has wa_churn.csv.gz, ...
 session: install
-	$(BIN)/python docs/session.py docs/tables.md
+	$(BIN)/python docs/session.py --data $(DATA) docs/tables.md docs/real_tables.md
 
 # the guides as notebooks, executed
 notebooks: install

@@ -17,6 +17,7 @@ from typing import Any
 
 from shared import NETWORKS, Record
 
+from bnaf.flows.registry import flow_named
 from bnaf.studies.density.reproduction import read_results
 from bnaf.studies.density.tables import NAF, NOTHING, density_sheet, weights_sheet
 from bnaf.studies.plans import experiment_names, plan_trials, read_experiment
@@ -494,19 +495,20 @@ def rates_table() -> str:
     """Return the rate that each flow brings, and on each law the best one and what it gains."""
     report = read("rates")
     done = [record for record in report["records"] if record["failure"] is None]
-    flows, laws = ([*dict.fromkeys(r[key] for r in done)] for key in ("flow", "law"))
+    laws = [*dict.fromkeys(record["law"] for record in done)]
     rows = []
-    for flow in flows:
-        own = next(record["own_rate"] for record in done if record["flow"] == flow)
-        cells = [flow, f"{own:g}"]
+    for flow, budget in dict.fromkeys((r["flow"], r["budget"]) for r in done):
+        alike = [r for r in done if (r["flow"], r["budget"]) == (flow, budget)]
+        own = flow_named(flow).learning_rate
+        cells = [flow, f"{budget:g}", f"{own:g}"]
         for law in laws:
-            found = {r["rate"]: r["valid"] for r in done if (r["flow"], r["law"]) == (flow, law)}
+            found = {record["rate"]: record["valid"] for record in alike if record["law"] == law}
             best = max(found, key=lambda rate: found[rate]) if found else None
             cells.append(NOTHING if best is None else f"{best:g}")
             gained = best is not None and own in found
             cells.append(f"{found[best] - found[own]:.3f}" if gained else NOTHING)
         rows.append(cells)
-    headers = ["flow", "its rate"]
+    headers = ["flow", "seconds", "its rate"]
     headers += [text for law in laws for text in (f"best on {law}", "gains, nats")]
     return f"{make_table(headers, rows)}\n\n{describe(report)}"
 

@@ -1,12 +1,13 @@
-"""Run the commands of a page anew, and write what they print into it.
+"""Run the commands of pages anew, and write what they print into them.
 
-Blocks of the page that begin with ``console`` hold commands after ``$``, and below each what it
-printed. This program runs them one after the other in an empty folder. Of a command that fails it
-writes what went to standard error, of others what went to standard output.
+Blocks of a page that begin with ``console`` hold commands after ``$``, and below each what it
+printed. This program runs those of a page one after the other in a folder of its own, which holds
+the tables of ``--data`` and nothing else. Of a command that fails it writes what went to standard
+error, of others what went to standard output.
 
 Run it from the root of the repository::
 
-    python docs/session.py docs/tables.md
+    python docs/session.py --data DIR docs/tables.md docs/real_tables.md
 """
 
 import argparse
@@ -24,8 +25,9 @@ BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 def read_arguments() -> argparse.Namespace:
     """Return what the command line asks for."""
-    parser = argparse.ArgumentParser(description="Run the commands of a page anew.")
-    parser.add_argument("page", type=Path, help="a page in Markdown")
+    parser = argparse.ArgumentParser(description="Run the commands of pages anew.")
+    parser.add_argument("pages", nargs="+", type=Path, help="pages in Markdown")
+    parser.add_argument("--data", required=True, type=Path, help="folder of wa_churn.csv.gz, ...")
     return parser.parse_args()
 
 
@@ -55,12 +57,15 @@ def replay(page: str, folder: Path) -> str:
 
 
 def main() -> None:
-    """Run all commands, and write the page."""
-    page = read_arguments().page
-    with TemporaryDirectory() as folder:
-        content = replay(page.read_text(encoding="utf-8"), Path(folder))
-    with atomic_file(page) as file:
-        file.write(content.encode())
+    """Run all commands, and write the pages."""
+    options = read_arguments()
+    for page in options.pages:
+        with TemporaryDirectory() as folder:
+            for table in options.data.resolve().glob("*.csv.gz"):
+                (Path(folder) / table.name).symlink_to(table)
+            content = replay(page.read_text(encoding="utf-8"), Path(folder))
+        with atomic_file(page) as file:
+            file.write(content.encode())
 
 
 if __name__ == "__main__":

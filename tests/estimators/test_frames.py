@@ -265,6 +265,13 @@ def test_what_is_of_numbers_alone_is_refused_of_a_category(classifier, name):
         getattr(classifier, name)(FRAME[["city", "visits"]], *more)
 
 
+def test_a_category_among_columns_of_y_has_no_mean():
+    both = pd.DataFrame({"level": LEVEL, "number": NUMBER})
+    law = ConditionalFlowDensity(**SMALL).fit(FRAME[["city", "visits"]], both)
+    with pytest.raises(SettingsError, match=r"predict is of numbers, got .*; fit it alone"):
+        law.predict(FRAME[["city", "visits"]])
+
+
 def test_probabilities_of_classes_come_with_one_warning_of_what_is_unusual(classifier):
     given = FRAME[["city", "visits"]].assign(city="Ulm")
     with pytest.warns(TableWarning) as told:

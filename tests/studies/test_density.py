@@ -85,7 +85,7 @@ SMALL = {"transforms": 1, "width": 2}
 def test_every_flow_of_the_registry_is_a_contestant_on_every_table():
     for name in SUITE:
         flows = {one.flow for one in contestants(name).values()}
-        assert flows == {*flow_names(), "gaussian"} - {"planar"}
+        assert flows == {*flow_names(), "gaussian"} - {"planar", "iaf", "sylvester"}
         assert contestants(name)[OURS].planned
 
 

@@ -192,6 +192,7 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
         if hasattr(self, "classes_"):
             found: np.ndarray = self.classes_[self.predict_proba(X).argmax(1)]
             return found
+        self._expect_numbers("predict")
         return self._moments(X)[0]
 
     @available_if(lambda estimator: hasattr(estimator, "classes_"))  # type: ignore[untyped-decorator]
@@ -374,9 +375,8 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
     def _expect_numbers(self, name: str) -> None:
         check_is_fitted(self)
         if hasattr(self, "classes_") or self.model_.encoding.labels:
-            raise SettingsError(
-                f"{name} is of numbers, got a category as y; predict_proba has probabilities."
-            )
+            advice = "predict_proba has probabilities" if self.n_outputs_ == 1 else "fit it alone"
+            raise SettingsError(f"{name} is of numbers, got a category as y; {advice}.")
 
     def _expect_one(self, name: str) -> None:
         self._expect_numbers(name)

@@ -8,14 +8,13 @@ from torch import Tensor, nn
 
 from bnaf._checks import whole
 from bnaf.flows.couplings import CouplingTransform
-from bnaf.flows.networks import Network, draw_layers
+from bnaf.flows.networks import Network, NetworkFlow, draw_layers
 from bnaf.flows.parts import mixing_transforms
-from bnaf.flows.transformed import TransformFlow
 from bnaf.laws.affine import ScaleTransform, bounded
 from bnaf.laws.transforms import ComposeTransform, RowTransform
 
 
-class Glow(TransformFlow):
+class Glow(NetworkFlow):
     r"""Glow (Kingma, Dhariwal, 2018) for rows without spatial structure.
 
     A stack of steps: scale and shift of every feature (actnorm), mixing of all features by a
@@ -47,8 +46,11 @@ class Glow(TransformFlow):
         torch.Size([7])
     """
 
+    learning_rate = 0.005
     order_buffers = ("orders",)
     snapshots = True
+
+    sizes = (("transforms", 4, 10),)
 
     def __init__(
         self,

@@ -87,7 +87,7 @@ def beside(x: Points, context: Tensor | None) -> Float[Tensor, "... columns"]:
 class NetworkFlow(TransformFlow):
     """Flow whose numbers are said by feed-forward networks, or the like."""
 
-    learning_rate = 0.005
+    learning_rate = 0.01
 
     sizes: ClassVar[tuple[tuple[str, int, int], ...]] = ()
     """Settings, each with what suits a small table and what suits a large one."""

@@ -24,6 +24,7 @@ class NSF(OneCurveFlow):
         torch.Size([3])
     """
 
+    learning_rate = 0.005
     sizes = (("transforms", 2, 4), ("bins", 4, 8))
 
     def __init__(
@@ -67,6 +68,7 @@ class CouplingNSF(CouplingFlow):
         torch.Size([3])
     """
 
+    learning_rate = 0.005
     sizes = (("transforms", 2, 6), ("bins", 4, 8))
 
     def __init__(
