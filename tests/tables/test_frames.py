@@ -265,6 +265,35 @@ def test_columns_without_a_header_are_told_to_be_text_by_the_names_they_get(name
     assert read_frame(source, header=False, names=names, texts=texts).texts == tuple(texts)
 
 
+@pytest.mark.parametrize("quote", ["", '"'], ids=["bare", "quoted"])
+@pytest.mark.parametrize("delimiter", [",", "|"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["unix", "windows"])
+def test_whole_numbers_that_begin_with_a_zero_are_codes(quote, delimiter, end):
+    cells = [["zip", "count", "share"], ["10001", "0", "0.05"], ["07030", "10", "00.5"]]
+    cells += [["", "3", "1"]]
+    lines = [delimiter.join(f"{quote}{cell}{quote}" for cell in line) for line in cells]
+    for order in (slice(None), slice(None, None, -1)):  # in the last column, too
+        text = end.join(delimiter.join(line.split(delimiter)[order]) for line in lines)
+        frame = read_frame(io.StringIO(text), delimiter=delimiter)
+        assert frame.texts == ("zip",)
+        assert {*frame["zip"].levels} == {"07030", "10001"}
+        assert frame["count"].present.tolist() == [0, 10, 3]
+
+
+def test_codes_are_numbers_where_they_are_told_to_be():
+    frame = read_frame(io.StringIO("x\n" + "\n".join(f"{x:03d}" for x in range(200))))
+    schema = Schema.fit(frame, kinds={"x": "whole"})
+    assert schema.codes(frame).flatten().tolist() == [*range(200)]
+    unpadded = read_frame(io.StringIO("x\n7\n"), texts=schema.texts)
+    assert schema.codes(unpadded).tolist() == [[7]]
+
+
+def test_numbers_are_scored_however_they_are_spelled():
+    numbers = "\n".join(str(x * x % 97) for x in range(200))
+    schema = Schema.fit(read_frame(io.StringIO(f"x\n{numbers}\n")))
+    assert schema.codes(read_frame(io.StringIO("x\n007\n"))).tolist() == [[7]]
+
+
 def test_a_list_of_rows_by_name_is_a_table():
     frame = read_frame([{"a": "x", "b": 1}, {"a": "y"}])
     assert frame.names == ("a", "b")

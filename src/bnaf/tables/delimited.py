@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -45,6 +46,8 @@ def read_csv(text: bytes, name: str, reading: Reading) -> Any:
     table = _parse(text, name, delimiter, reading)
     names = _column_names(table, name, reading)
     guessed = _guessed(table, names, reading)
+    if reading.missing is not None and _has_codes(text, delimiter):
+        guessed += _codes(table, _parse(text, name, delimiter, reading, _whole(table)))
     if guessed:
         table = _parse(text, name, delimiter, reading, guessed)
     return _as_days(table.rename_columns(names))
@@ -70,6 +73,35 @@ def _guessed(table: Any, names: list[str], reading: Reading) -> list[str]:
         own
         for own, cells, name in columns
         if name in reading.texts and not pa.types.is_string(cells.type)
+    ]
+
+
+def _has_codes(text: bytes, delimiter: str) -> bool:
+    """Return whether some value is of digits of which the first, but not the only one, is zero."""
+    mark = re.escape(delimiter.encode())
+    return re.search(b'(?:^|"|%b)0[0-9]+(?:"|%b|\r?$)' % (mark, mark), text, re.M) is not None
+
+
+def _whole(table: Any) -> list[str]:
+    import pyarrow as pa
+
+    return [field.name for field in table.schema if pa.types.is_integer(field.type)]
+
+
+def _codes(table: Any, spelled: Any) -> list[str]:
+    """Return the columns of codes, such as 07030: numbers are not written so.
+
+    Args:
+        table: Columns as they were guessed.
+        spelled: The same, with whole numbers as the texts they are.
+    """
+    from pyarrow import compute
+
+    whole = {*_whole(table)}
+    return [
+        name
+        for name, cells in zip(spelled.column_names, spelled.columns, strict=True)
+        if name in whole and compute.any(compute.match_substring_regex(cells, "^0[0-9]")).as_py()
     ]
 
 
