@@ -71,18 +71,30 @@ def test_the_divergence_is_that_of_autograd(context_features):
 
 def test_steps_along_a_velocity_converge_with_fourth_order():
     torch.manual_seed(1)
-    state = build("ffjord", False).flow.state_dict()
+    flow = build("ffjord", False).flow
     x = torch.randn(20, FEATURES, dtype=torch.float64)
 
     def log_prob(steps):
-        flow = FFJORD(FEATURES, steps=steps, width=4).double()
-        flow.load_state_dict(state)
+        flow.steps = steps
         return flow().log_prob(x).detach()
 
     exact = log_prob(64)
     errors = [(log_prob(steps) - exact).abs().max() for steps in (2, 4, 8)]
     assert errors[1] < errors[0] / 8
     assert errors[2] < errors[1] / 8
+
+
+@pytest.mark.parametrize("steps", [4, 8, 16])
+def test_steps_along_a_velocity_are_enough_however_large_its_weights(steps):
+    torch.manual_seed(0)
+    flow = FFJORD(2, steps=steps, width=16).double()
+    with torch.no_grad():
+        for weight in flow.velocities[0].weights:
+            weight.normal_(std=100)
+        x = 2 * torch.randn(200, 2, dtype=torch.float64)
+        found = flow().log_prob(x)
+        flow.steps = 256
+        assert (found - flow().log_prob(x)).abs().max() < 0.05
 
 
 def test_rivals_count_the_weights_that_act():

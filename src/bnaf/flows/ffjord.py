@@ -16,6 +16,7 @@ from bnaf.laws.transforms import ComposeTransform, LogDet, Passage, Points, RowT
 
 NEWTON_STEPS = 20
 START_GATE = 2.0  # of layers, before the sigmoid
+REACHES = 8.0, 4.0, 0.25  # what layers stretch by at most; the last for each step that is taken
 
 
 class FFJORD(TransformFlow):
@@ -31,14 +32,16 @@ class FFJORD(TransformFlow):
     It departs from the paper in this. The trace is exact, where the paper draws an estimate: with
     two hidden layers it costs no more than one of them (:class:`Velocity`). The equations are
     solved in a fixed number of steps of Runge and Kutta's method of fourth order, not by a method
-    that chooses its steps, so that a row's density depends on that row alone. The inverse is that
-    of these steps, not of the equation.
+    that chooses its steps, so that a row's density depends on that row alone; and velocities are
+    bounded in how fast they vary from place to place (:func:`limited`), so that these steps are
+    enough. Else training would find velocities that the steps get wrong, and the density would
+    not integrate to one. The inverse is that of these steps, not of the equation.
 
     Args:
         features: Number of columns of a row.
         context_features: Number of columns of a context; 0 for none. The first layer reads it.
         transforms: Number of velocities, one after another.
-        steps: Steps that each of them takes.
+        steps: Steps that each of them takes; how fast it may vary grows with their number.
         width: Units of each hidden layer.
         direction: Which side is computed forwards: "density" (log_prob) or "sampling" (rsample).
 
@@ -62,7 +65,7 @@ class FFJORD(TransformFlow):
         super().__init__(features, context_features, direction)
         width, self.steps = whole("width", width), whole("steps", steps)
         self.velocities = nn.ModuleList(
-            VelocityNetwork(features, context_features, width)
+            VelocityNetwork(features, context_features, width, self.steps)
             for _ in range(whole("transforms", transforms))
         )
 
@@ -115,19 +118,43 @@ class Velocity(NamedTuple):
         return v, divergence
 
 
+def limited(weight: Float[Tensor, "rows columns"], reach: float) -> Float[Tensor, "rows columns"]:
+    r"""Return a matrix that stretches nothing by more than a factor.
+
+    .. math:: \bar W = W \Bigl( 1 + \operatorname{tr} \, (W^\top W / r^2)^4 \Bigr)^{-1/8}
+
+    The trace is the sum of the eighth powers of singular values over r, so that none of the
+    result exceeds r, and what is well below stays as it is.
+
+    Args:
+        weight: Any matrix W.
+        reach: The factor r.
+
+    Example:
+        >>> limited(torch.diag(torch.tensor([0.1, 9.0])), 2.0).diagonal()
+        tensor([0.0222, 2.0000])
+    """
+    scaled = weight / reach
+    square = scaled.mT @ scaled if scaled.shape[0] > scaled.shape[1] else scaled @ scaled.mT
+    return weight * (1 + (square @ square).square().sum()) ** -0.125
+
+
 class VelocityNetwork(nn.Module):
     r"""Network of a velocity, whose layers are scaled and shifted by the time.
 
-    .. math:: W_l(t) = \sigma(g_l + k_l t) \odot W_l, \qquad b_l(t) = b_l + d_l t
+    .. math:: W_l(t) = \sigma(g_l + k_l t) \odot \bar W_l, \qquad b_l(t) = b_l + d_l t
 
     Args:
         features: Number of columns of a row.
         context_features: Number of columns of a context; 0 for none.
         width: Units of each hidden layer.
+        steps: Steps in which rows move along it.
     """
 
-    def __init__(self, features: int, context_features: int, width: int) -> None:
+    def __init__(self, features: int, context_features: int, width: int, steps: int) -> None:
         super().__init__()
+        first, second, third = REACHES
+        self.reaches = first, second, third * steps
         sizes = [(width, features), (width, width), (features, width)]
         scales = [1 / math.sqrt(features), 1 / math.sqrt(width), 0.0]
         self.weights = nn.ParameterList(
@@ -150,8 +177,8 @@ class VelocityNetwork(nn.Module):
             for gate, drift in zip(self.gates, self.gate_drifts, strict=True)
         ]
         first, second, third = (
-            scale.unsqueeze(-1) * weight
-            for scale, weight in zip(scales, self.weights, strict=True)
+            scale.unsqueeze(-1) * limited(weight, reach)
+            for scale, weight, reach in zip(scales, self.weights, self.reaches, strict=True)
         )
         cycle = second * (first @ third).mT
         biases = [
