@@ -19,6 +19,7 @@ class RealNVP(CouplingFlow):
         torch.Size([3])
     """
 
+    learning_rate = 0.005  # at larger ones long runs diverge
     sizes = (("transforms", 4, 10),)
 
     def __init__(
