@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from bnaf.flows.registry import flow_named
+
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 
@@ -52,12 +54,13 @@ def test_the_short_table_of_the_study_has_published_numbers_quotients_and_the_pi
 
 
 def test_rates_are_told_with_what_the_best_gains(tables, tmp_path):
-    case = {"law": "a law", "flow": "maf", "own_rate": 0.005, "failure": None}
-    records = [case | {"rate": rate, "valid": -rate} for rate in (0.001, 0.005)]
+    case = {"law": "a law", "flow": "maf", "budget": 10, "failure": None}
+    own = flow_named("maf").learning_rate
+    records = [case | {"rate": rate, "valid": -rate} for rate in (own - 0.004, own)]
     machine = {"cpu": "one", "threads": 2, "date": "2026-01-01", "torch": "2", "jax": None}
     report = {"command": "rates.py", "machine": machine, "records": records}
     (tmp_path / "rates.json").write_text(json.dumps(report))
-    assert "| maf | 0.005 | 0.001 | 0.004 |" in tables.rates_table().splitlines()
+    assert f"| maf | 10 | {own:g} | {own - 0.004:g} | 0.004 |" in tables.rates_table().splitlines()
 
 
 @pytest.mark.parametrize(
