@@ -5,7 +5,7 @@ RIVALS := .venv-rivals
 MIXED := .venv-mixed
 INTEGRATIONS := .venv-integrations
 
-.PHONY: install demo test test-conditions test-sanitize test-slow test-browser test-integrations lint bench bench-rivals bench-quality bench-conditional bench-mixed bench-integrations bench-rates docs session notebooks clean test-fuzz
+.PHONY: install demo test test-conditions test-sanitize test-slow test-browser test-integrations lint bench bench-rivals bench-quality bench-conditional bench-mixed bench-integrations bench-rates bench-sizes docs session notebooks clean test-fuzz
 
 install: $(VENV)/installed $(VENV)/kernels
 
@@ -52,6 +52,10 @@ $(INTEGRATIONS)/installed: pyproject.toml constraints.txt
 # which rate suits each rival, about forty minutes on a quiet machine; again goes on where it stopped
 bench-rates: install
 	$(BIN)/python benchmarks/rates.py --out results/rates.json
+
+# which sizes suit our recipe, about fifteen minutes on a quiet machine; again goes on where it stopped
+bench-sizes: install
+	$(BIN)/python benchmarks/sizes.py --out results/sizes.json
 
 # guides of Pyro and estimators of sbi beside ours, about an hour; again goes on where it stopped
 bench-integrations: $(INTEGRATIONS)/installed

@@ -21,6 +21,8 @@ from bnaf.flows.registry import flow_named
 from bnaf.studies.density.reproduction import read_results
 from bnaf.studies.density.tables import NAF, NOTHING, density_sheet, weights_sheet
 from bnaf.studies.plans import experiment_names, plan_trials, read_experiment
+from bnaf.studies.sheets import write_markdown
+from bnaf.studies.vae.tables import make_sheets
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
@@ -32,6 +34,7 @@ PAGES = [
         "docs/reproduction.md",
         "docs/integrations.md",
         "docs/flows.md",
+        "docs/training.md",
     )
 ]
 TITLES = {
@@ -453,8 +456,8 @@ def show_spread(values: Sequence[float], form: str) -> str:
 
 def density_tables() -> str:
     """Return Tables 1 and 2 of the paper beside ours, and the picture where there is one."""
-    sheets = [sheet.as_markdown() for sheet in read_results(RESULTS).sheets]
-    return "\n\n".join([*density_picture("../results"), "\n".join(sheets)]).strip()
+    sheets = write_markdown(read_results(RESULTS).sheets)
+    return "\n\n".join([*density_picture("../results"), sheets]).strip()
 
 
 def density_picture(folder: str) -> list[str]:
@@ -513,6 +516,34 @@ def rates_table() -> str:
     return f"{make_table(headers, rows)}\n\n{describe(report)}"
 
 
+def sizes_table() -> str:
+    """Return what each size of our network reaches on each law, and in how many seconds."""
+    report = read("sizes")
+    done = [record for record in report["records"] if record["failure"] is None]
+    tried = sorted({record["sizes"] for record in done}, key=lambda one: (len(one), one))
+    rows = []
+    for case in dict.fromkeys((r["law"], r["rows"], r["budget"], r["seed"]) for r in done):
+        law, count, budget, seed = case
+        found = {
+            r["sizes"]: f"{r['valid']:.3f} ({r['seconds']:.0f} s)"
+            for r in done
+            if (r["law"], r["rows"], r["budget"], r["seed"]) == case
+        }
+        limit = f"{budget:g} s" if budget else "the recipe's steps"
+        cells = [law, f"{count:,}", limit, str(seed)]
+        rows.append([*cells, *(found.get(sizes, NOTHING) for sizes in tried)])
+    headers = ["law", "rows", "budget", "seed", *tried]
+    return f"{make_table(headers, rows)}\n\n{describe(report)}"
+
+
+def vae_tables() -> str:
+    """Return Table 3 of the paper and the numbers of weights, with the curves above."""
+    path = RESULTS / "vae.json"
+    records = json.loads(path.read_text())["records"]
+    curves = "![-ELBO of validation images over epochs](../results/vae.png)"
+    return f"{curves}\n\n{write_markdown(make_sheets(records)).rstrip()}"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "contexts": contexts_table,
     "conditional": conditional_table,
@@ -537,6 +568,8 @@ TABLES: dict[str, Callable[[], str]] = {
         "simulators", "task", "estimator", {"log_q": ".3f", "c2st": ".3f", "seconds": ".0f"}
     ),
     "rates": rates_table,
+    "sizes": sizes_table,
+    "vae": vae_tables,
     "density": density_tables,
     "density-short": density_short,
 }

@@ -63,11 +63,21 @@ def test_rates_are_told_with_what_the_best_gains(tables, tmp_path):
     assert f"| maf | 10 | {own:g} | {own - 0.004:g} | 0.004 |" in tables.rates_table().splitlines()
 
 
-@pytest.mark.parametrize(
-    "page", ["README.md", "docs/benchmarks.md", "docs/reproduction.md", "docs/flows.md"]
-)
-def test_marks_of_a_page_are_those_of_tables_there_are(tables, page):
-    text = (BENCHMARKS.parent / page).read_text()
-    marks = [line.split()[2] for line in text.splitlines() if line.startswith("<!-- begin ")]
-    assert {*marks} <= {*tables.TABLES}
-    assert all(f"<!-- end {mark} -->" in text for mark in marks)
+def test_sizes_are_told_by_law_rows_and_budget(tables, tmp_path):
+    case = {"law": "a law", "rows": 2000, "budget": 0, "seed": 1, "seconds": 9, "failure": None}
+    records = [case | {"sizes": sizes, "valid": -1.5} for sizes in ("3x40", "3x5")]
+    machine = {"cpu": "one", "threads": 2, "date": "2026-01-01", "torch": "2", "jax": None}
+    report = {"command": "sizes.py", "machine": machine, "records": records}
+    (tmp_path / "sizes.json").write_text(json.dumps(report))
+    lines = tables.sizes_table().splitlines()
+    assert lines[0] == "| law | rows | budget | seed | 3x5 | 3x40 |"
+    told = "| a law | 2,000 | the recipe's steps | 1 | -1.500 (9 s) | -1.500 (9 s) |"
+    assert told in lines
+
+
+def test_marks_of_pages_are_those_of_tables_there_are(tables):
+    for page in tables.PAGES:
+        text = page.read_text()
+        marks = [line.split()[2] for line in text.splitlines() if line.startswith("<!-- begin ")]
+        assert {*marks} <= {*tables.TABLES}
+        assert all(f"<!-- end {mark} -->" in text for mark in marks)

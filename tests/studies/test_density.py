@@ -15,6 +15,7 @@ from patches import with_few_patches
 import bnaf
 from bnaf import SettingsError, TableError, TrainingSettings
 from bnaf.datasets.suite import SUITE
+from bnaf.evaluation.scores import paired_error
 from bnaf.flows.bnaf import BNAF
 from bnaf.flows.registry import flow_names
 from bnaf.studies.density.contestants import OURS, contestants, read_plan
@@ -27,7 +28,7 @@ from bnaf.studies.density.published import (
 )
 from bnaf.studies.density.reproduction import open_ledger, reproduce_density, write_picture
 from bnaf.studies.density.rows import StudyRows
-from bnaf.studies.density.running import carry_out, measure, model_file, paired_error
+from bnaf.studies.density.running import carry_out, measure, model_file
 from bnaf.studies.density.tables import density_sheet, detail_sheet, stand, weights_sheet
 from bnaf.studies.density.trials import DensityTrial, Limits, plan_best_rivals, plan_runs
 from bnaf.training.progress import Silence

@@ -16,6 +16,7 @@ from commands import succeed
 from scipy.io import savemat
 
 from bnaf import BNAF, SettingsError, TableError
+from bnaf._random import private_draws
 from bnaf.datasets.images import IMAGE_FILES, prepare_images
 from bnaf.evaluation.scores import standard_error
 from bnaf.studies.ledger import Ledger
@@ -52,6 +53,7 @@ from bnaf.studies.vae.running import (
     count_amortised,
     count_weights,
     load_trained,
+    make_optimiser,
     train,
     vae_file,
 )
@@ -115,7 +117,7 @@ def test_numbers_per_image_and_quotients_of_weights_are_the_papers():
 
 def test_the_papers_posterior_is_the_published_network():
     published = BNAF.paper(64, 256, transforms=8, hidden_layers=1, width=4, direction="sampling")
-    assert flows()["bnaf"].settings == published.settings
+    assert flows()["bnaf"].settings == published.settings | {"init": "identity"}
 
 
 def test_every_departure_of_a_second_row_has_a_reason():
@@ -451,14 +453,69 @@ def test_seeds_are_summed_up_and_bits_per_dimension_are_those_of_frey(quick):
     assert collect_standings([record | {"name": "unknown"}]) == []
 
 
-def test_likelihoods_of_other_test_images_are_not_compared(quick):
+@pytest.mark.parametrize("measure", ["-ELBO", "NLL"])
+def test_measures_of_other_test_images_are_not_compared(quick, measure):
     records = [one | {"name": "frey"} for one in Ledger(quick / "vae.json").records.values()]
-    place = make_sheets(records)[0].headers.index("NLL less B-NAF's")
+    place = make_sheets(records)[0].headers.index(f"{measure} less B-NAF's")
     shown = {}
     for seed in (0, 1, 3):
         runs = [one | {"seed": seed if one["flow"] == "gaussian" else 0} for one in records]
         shown[seed] = {row[place] for row in make_sheets(runs)[0].rows} != {""}
     assert shown == {0: True, 1: False, 3: True}  # seed 3 has the split of seed 0
+
+
+def test_bounds_are_compared_image_by_image(quick):
+    records = {one["flow"]: one for one in Ledger(quick / "vae.json").records.values()}
+    measures = {"bnaf": [-90.0, -110.0], "gaussian": [-93.0, -112.0]}
+    runs = [
+        records[flow] | {"measures": records[flow]["measures"] | {"blocks": blocks}}
+        for flow, blocks in measures.items()
+    ]
+    sheet = make_sheets(runs)[0]
+    place = sheet.headers.index("-ELBO less B-NAF's")
+    assert [row[place] for row in sheet.rows] == ["2.50 ± 0.50", ""]
+
+
+def test_a_record_of_todays_settings_counts_before_a_finer_one_of_others(quick):
+    record = next(iter(Ledger(quick / "vae.json").records.values()))
+    finer = record | {"stem": "of before", "measures": record["measures"] | {"samples": 5000}}
+    for runs in ([record, finer], [finer, record]):
+        (one,) = collect_standings(runs)
+        assert one.records[0]["stem"] == record["stem"]
+
+
+def test_posteriors_start_near_a_gaussian_but_iaf():
+    images = torch.rand(32, 784, generator=torch.Generator().manual_seed(0)).round()
+    with torch.no_grad(), private_draws(0):
+        for name in ("gaussian", "planar", "sylvester", "householder", "bnaf", "bnaf-onto"):
+            vae = trial(name).build().eval()
+            law = vae.encode(images)
+            z = law.sample()
+            divergence = law.log_prob(z) - vae.prior_law().log_prob(z)
+            assert divergence.mean() < 10
+
+
+def test_the_flow_has_a_rate_of_its_own_where_a_posterior_says_so():
+    vae = trial("bnaf-onto").build()
+    flow = vae.posterior.flow
+    optimiser = make_optimiser(vae, 0.5, 10.0, [*vae.parameters()])
+    networks, own = optimiser.param_groups
+    assert (networks["lr"], own["lr"]) == (0.5, 5.0)
+    assert {*own["params"]} == {flow.networks.weight, flow.networks.log_gain, flow.gates}
+    assert {*networks["params"], *own["params"]} == {*vae.parameters()}
+    (only,) = make_optimiser(vae, 0.5, 1.0, [*vae.parameters()]).param_groups
+    assert {*only["params"]} == {*vae.parameters()}
+
+
+def test_a_run_that_fails_is_told_and_the_others_go_on(quick, folder, tmp_path):
+    shutil.copytree(quick, tmp_path, dirs_exist_ok=True)
+    settings = {"datasets": ["caltech"], "flows": ["gaussian", "planar"], "samples": 3}
+    settings |= {"test_images": 2, "quiet": True, "out": tmp_path, "data": folder}
+    told = []
+    with pytest.raises(SettingsError, match="was carried on to 2 epochs before"):
+        reproduce_vae(**settings, epochs=1, announce=told.append)
+    assert any("gaussian, seed 0, 1 epochs has failed" in line for line in told)
+    assert any("planar, seed 0, 1 epochs: -ELBO" in line for line in told)
 
 
 def test_the_table_of_weights_needs_no_results(tmp_path):

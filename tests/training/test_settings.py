@@ -188,7 +188,9 @@ def test_the_average_is_applied_for_a_while_only():
 
 
 def test_sizes_follow_the_table():
-    assert BNAF.sizes_for(6, small=False)["width"] == 20
+    assert BNAF.sizes_for(6, small=False) == {"transforms": 3, "hidden_layers": 2, "width": 40}
+    assert BNAF.sizes_for(6, small=False, many=True)["transforms"] == 5
+    assert BNAF.sizes_for(6, small=False, many=True, given=1)["transforms"] == 3
     assert [BNAF.sizes_for(features, small=False)["width"] for features in (43, 63)] == [6, 5]
     assert BNAF.sizes_for(6, small=True) == {"transforms": 2, "hidden_layers": 1, "width": 10}
 

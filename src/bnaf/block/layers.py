@@ -18,6 +18,10 @@ from bnaf.block import engine
 from bnaf.block.tensors import Packing
 from bnaf.block.weights import StackWeights
 
+BELOW_SHARE = 0.1  # of published weights below the diagonal, where a network starts at identity
+STRAIGHT = 0.3  # slope of its first layer: its units are hardly bent where a normal law has mass
+UNBENT = 1.1  # by what its last layer makes up for what each of the others bends
+
 
 class BlockLinear:
     r"""A layer of all networks: linear maps that are block lower triangular.
@@ -144,7 +148,8 @@ class BlockNetworks(nn.Module):
         """Draw fresh parameters, unless others are about to be loaded.
 
         Args:
-            init: "published" as the authors' code (Xavier-uniform), "normal" as the appendix.
+            init: "published" as the authors' code (Xavier-uniform), "normal" as the appendix, or
+                "identity": little of the features before, and slopes near one.
         """
         if not draws_wanted():
             return
@@ -155,13 +160,32 @@ class BlockNetworks(nn.Module):
             if layer.bias is not None:
                 bound = 1 / math.sqrt(layer.features * layer.out_block)
                 layer.bias.uniform_(-bound, bound)
+        if init == "identity":
+            self._straighten()
+
+    def _straighten(self) -> None:
+        """Give every layer the gain at which the whole network has a slope near one."""
+        layers = self.layers
+        for layer in layers:  # equal weights of norm one add up to the root of their number
+            layer.log_gain.fill_(-0.5 * math.log(layer.in_block))
+        layers[0].log_gain.add_(math.log(STRAIGHT))
+        layers[-1].log_gain.add_(math.log(UNBENT ** (len(layers) - 1) / STRAIGHT))
+        if self.bias is not None:
+            self.bias.mul_(STRAIGHT)
 
 
 def draw_weight(layer: BlockLinear, init: str) -> Float[Tensor, "rows columns"]:
-    """Return raw weights of one map: of each block row, over the columns that it keeps."""
+    """Return raw weights of one map: of each block row, over the columns that it keeps.
+
+    Those of an identity are small below the diagonal, and zero, of which the exponential acts, on
+    it.
+    """
     rows, columns = layer.out_block, layer.features * layer.in_block
     weight = torch.zeros(layer.features * rows, columns)
     for feature in range(layer.features):
         kept = weight[feature * rows : (feature + 1) * rows, : (feature + 1) * layer.in_block]
         nn.init.normal_(kept) if init == "normal" else nn.init.xavier_uniform_(kept)
+        if init == "identity":
+            kept *= BELOW_SHARE
+            kept[:, feature * layer.in_block :] = 0
     return weight

@@ -5,13 +5,16 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from bnaf._text import printable
+
+if TYPE_CHECKING:
+    from bnaf.studies.sheets import Sheet
 
 PIPE_WIDTH = 1000
 
@@ -55,6 +58,14 @@ def show_table(
     for row in rows:
         table.add_row(*(Text(printable(_cell(value))) for value in row))
     console.print(table)
+
+
+def show_sheets(sheets: "Sequence[Sheet]") -> None:
+    """Print tables of a study, each with its title and what is to be said below it."""
+    for sheet in sheets:
+        show_lines(sheet.title)
+        show_table(sheet.headers, sheet.rows)
+        show_lines(*sheet.notes, "")
 
 
 def show_json(facts: Mapping[str, Any] | Sequence[Any]) -> None:

@@ -13,6 +13,7 @@ from bnaf.model.model import Model
 from bnaf.tables.table import Table
 
 ROW, COLUMN = "row", "log_density"
+BLOCKS, BLOCK_DIGITS = 128, 5  # of which the means are kept, and how they are rounded
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,3 +112,19 @@ def standard_error(values: Float64[Tensor, " rows"]) -> float:
     if len(values) < 2:
         return math.nan
     return values.std().item() / math.sqrt(len(values))
+
+
+def block_means(values: Float64[Tensor, " rows"]) -> list[float]:
+    """Return means over blocks of rows, from which errors of differences follow.
+
+    Args:
+        values: One number per row, in an order that all who are compared have in common.
+    """
+    blocks = values.tensor_split(min(BLOCKS, len(values)))
+    return [round(block.mean().item(), BLOCK_DIGITS) for block in blocks]
+
+
+def paired_error(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return the standard error of the difference of two means, from those of the same blocks."""
+    gaps = torch.tensor(first, dtype=torch.float64) - torch.tensor(second, dtype=torch.float64)
+    return standard_error(gaps)

@@ -23,11 +23,13 @@ GATE_LIMIT = math.log(99)  # keeps both shares of a gated residual at or above 0
 START_GAIN = -1.0  # log-gains of a flow that starts smoothly
 RESIDUALS = ("gated", "normal", None)
 PERMUTATIONS = ("reverse", "random", None)
-INITS = ("published", "normal")
+INITS = ("published", "normal", "identity")
 CONTEXTS = ("biases", "amortised")
 CONTEXT_RATE = 0.1  # of the rate of the block networks
-FULL_WIDTH, LEAST_WIDTH = 20, 5
-PLAIN_FEATURES, WIDTH_TIMES_FEATURES = 16, 250  # columns of full width; more share so many units
+FULL_WIDTH, HELD_WIDTH, LEAST_WIDTH = 40, 20, 5
+NARROW_FEATURES, PLAIN_FEATURES = 8, 16  # columns up to which widths are full, and held
+TRANSFORMS, MANY_TRANSFORMS = 3, 5  # of tables that are not small; of those of many rows
+WIDTH_TIMES_FEATURES = 250  # units that more columns share
 MOST_WEIGHTS = 2**25  # of a flow that is chosen for a table
 WEIGHT_PRECISION = 2.0  # of the prior of a raw weight, per feature
 
@@ -62,8 +64,8 @@ class BNAF(TransformFlow):
         context_rank: Numbers that they are boiled down to before biases are predicted.
         context_bins: Pieces that each column of the context is cut into; 0 for none.
         context_dropout: Share of the context network's units that each step leaves out.
-        init: Raw weights "published" as in the authors' code or "normal" as in the paper's
-            appendix.
+        init: Raw weights "published" as in the authors' code, "normal" as in the paper's
+            appendix, or such that every transform starts near the "identity".
         base: What the noise follows: the "normal" law or, for heavy tails, Student's t
             ("student"), whose degrees of freedom are learned.
 
@@ -146,7 +148,8 @@ class BNAF(TransformFlow):
                 bins=context_bins,
                 dropout=context_dropout,
             )
-            if context == "amortised" and direction == "sampling" and draws_wanted():
+            drawn = init != "identity" and draws_wanted()
+            if context == "amortised" and direction == "sampling" and drawn:
                 # published gains below one, layer by layer, would start as a law of no width
                 self.conditioner.undo_gains(self.networks.log_gain)
 
@@ -243,28 +246,42 @@ class BNAF(TransformFlow):
 
     @classmethod
     def sizes_for(
-        cls, features: int, *, small: bool, few: bool = False, given: int = 0
+        cls,
+        features: int,
+        *,
+        small: bool,
+        few: bool = False,
+        many: bool = False,
+        given: int = 0,
     ) -> dict[str, Any]:
         """Return transforms, hidden layers and width that suit a table, and its context network.
 
         Weights grow with the square of features times width, so wide tables get few units per
         feature, and the widest fewer transforms and hidden layers, down to a linear map. Small
-        tables get a small flow, which has less to memorise with. Given columns are cut into
-        pieces; where rows are few, more units of the context network are left out.
+        tables get a small flow, which has less to memorise with, and tables of many rows more
+        transforms. Given columns are cut into pieces; where rows are few, more units of the
+        context network are left out.
 
         Args:
             features: Number of columns, those given left out.
             small: Whether the table is small.
             few: Whether its rows are few for a context network to memorise.
+            many: Whether they are so many that a larger flow pays.
             given: Number of columns that are given.
 
         Example:
             >>> BNAF.sizes_for(6, small=False), BNAF.sizes_for(43, small=False)["width"]
-            ({'transforms': 3, 'hidden_layers': 2, 'width': 20}, 6)
+            ({'transforms': 3, 'hidden_layers': 2, 'width': 40}, 6)
+            >>> BNAF.sizes_for(6, small=False, many=True)["transforms"]
+            5
             >>> BNAF.sizes_for(8000, small=True)
             {'transforms': 1, 'hidden_layers': 0, 'width': 1}
         """
-        return _network_sizes(features, small) | (_context_sizes(few) if given else {})
+        if given:
+            return _network_sizes(features, small, TRANSFORMS, HELD_WIDTH) | _context_sizes(few)
+        full = not small and features <= NARROW_FEATURES
+        transforms = MANY_TRANSFORMS if many else TRANSFORMS
+        return _network_sizes(features, small, transforms, FULL_WIDTH if full else HELD_WIDTH)
 
     def see_contexts(self, context: Tensor) -> None:
         """Cut the columns of the context into pieces of as many rows each."""
@@ -296,6 +313,8 @@ class BNAF(TransformFlow):
             self.networks.bias.normal_()
         if self.conditioner is not None:
             self.conditioner.spread_biases()
+            if self.conditioner.scales:  # that made up for gains of before
+                self.conditioner.undo_gains(torch.zeros_like(self.networks.log_gain))
 
     def pulls(self) -> dict[nn.Parameter, Pull]:
         """Return the prior of the raw weights: at zero, columns do not depend on each other."""
@@ -323,13 +342,12 @@ class BNAF(TransformFlow):
         return GATE_LIMIT * (self.gates / GATE_LIMIT).tanh()
 
 
-def _network_sizes(features: int, small: bool) -> dict[str, Any]:
-    width = FULL_WIDTH
+def _network_sizes(features: int, small: bool, transforms: int, width: int) -> dict[str, Any]:
+    hidden_layers = 2
     if features > PLAIN_FEATURES:
         width = max(LEAST_WIDTH, round(WIDTH_TIMES_FEATURES / features))
     if small:
-        width = max(LEAST_WIDTH, width // 2)
-    transforms, hidden_layers = (2, 1) if small else (3, 2)
+        transforms, hidden_layers, width = 2, 1, max(LEAST_WIDTH, width // 2)
 
     def too_many() -> bool:
         products = 2 * width + (hidden_layers - 1) * width**2 if hidden_layers else 1

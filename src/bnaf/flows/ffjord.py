@@ -71,7 +71,13 @@ class FFJORD(TransformFlow):
 
     @classmethod
     def sizes_for(
-        cls, features: int, *, small: bool, few: bool = False, given: int = 0
+        cls,
+        features: int,
+        *,
+        small: bool,
+        few: bool = False,
+        many: bool = False,
+        given: int = 0,
     ) -> dict[str, Any]:
         """Return the width that suits a table."""
         return {"width": 32 if small else max(64, min(4 * features, 256))}

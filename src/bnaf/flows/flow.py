@@ -99,7 +99,13 @@ class Flow(nn.Module, ABC):
 
     @classmethod
     def sizes_for(
-        cls, features: int, *, small: bool, few: bool = False, given: int = 0
+        cls,
+        features: int,
+        *,
+        small: bool,
+        few: bool = False,
+        many: bool = False,
+        given: int = 0,
     ) -> dict[str, Any]:
         """Return the settings that suit a table; those of the constructor by default.
 
@@ -107,6 +113,7 @@ class Flow(nn.Module, ABC):
             features: Number of columns, those given left out.
             small: Whether the table is small, as :func:`bnaf.training.recipe.is_small` says.
             few: Whether its rows are few for a context network to memorise.
+            many: Whether they are so many that a larger flow pays.
             given: Number of columns that are given.
         """
         return {}

@@ -97,10 +97,16 @@ class NetworkFlow(TransformFlow):
 
     @classmethod
     def sizes_for(
-        cls, features: int, *, small: bool, few: bool = False, given: int = 0
+        cls,
+        features: int,
+        *,
+        small: bool,
+        few: bool = False,
+        many: bool = False,
+        given: int = 0,
     ) -> dict[str, Any]:
         """Return the sizes that suit a table."""
-        chosen = {name: few if small else many for name, few, many in cls.sizes}
+        chosen = {name: least if small else full for name, least, full in cls.sizes}
         return {"width": cls.width_share * width_for(features, small=small)} | chosen
 
 

@@ -33,7 +33,7 @@ def make_flow(name: str, data: FitData, flow_settings: Mapping[str, Any]) -> Flo
         return _make_mixed(data, data.encoding.schema, flow_settings)
     kind, facts = flow_named(name), data.facts
     columns, given = data.encoding.features, data.encoding.context_features
-    sizes = kind.sizes_for(columns, small=facts.small, few=facts.few, given=given)
+    sizes = kind.sizes_for(columns, small=facts.small, few=facts.few, many=facts.many, given=given)
     sizes |= flow_settings
     _warn_of_cost(
         lambda: kind(columns, **{"context_features": given} | sizes), columns, data.members
@@ -61,8 +61,6 @@ def _make_mixed(data: FitData, schema: Schema, flow_settings: Mapping[str, Any])
     flow = Mixed(**data.encoding.parts, **sizes)
     known, like = data.known, next(flow.parameters())
     context = None if known.context is None else known.context.to(like.dtype)
-    if context is not None:
-        flow.see_contexts(context)
     flow.start_smoothly()
     counted = slice(None) if known.weights is None else known.weights > 0
     rows = known.rows[counted].to(like.dtype)

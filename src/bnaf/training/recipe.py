@@ -12,6 +12,7 @@ from bnaf.training.settings import TrainingSettings
 
 SMALL_TABLE = 1_000  # rows up to which a table is small: every step takes them all
 FEW_ROWS = 10_000  # up to which rows are few: networks of contexts and levels are held back more
+MANY_ROWS = 100_000  # from which rows are many: a larger flow pays
 VALID_SHARE = 0.1  # of the rows of a table that is not small, set aside to tell when to stop
 SMALL_SHARE = 0.2  # of the rows of a small one with columns of several kinds
 BATCH = 512
@@ -111,6 +112,16 @@ def is_few(counted: int) -> bool:
     return counted <= FEW_ROWS
 
 
+def is_many(counted: int) -> bool:
+    """Tell whether rows are so many that a larger flow pays.
+
+    Example:
+        >>> is_many(99_999), is_many(100_000)
+        (False, True)
+    """
+    return counted >= MANY_ROWS
+
+
 @dataclass(frozen=True, kw_only=True)
 class TableFacts:
     """What is known of the rows of a fit before it begins.
@@ -151,6 +162,12 @@ class TableFacts:
         """Whether its rows are few."""
         counted = self.rows if self.counted is None else self.counted
         return counted is not None and is_few(counted)
+
+    @property
+    def many(self) -> bool:
+        """Whether its rows are many, as those of a stream that does not say are taken to be."""
+        counted = self.rows if self.counted is None else self.counted
+        return is_many(STREAM_ROWS if counted is None else counted)
 
 
 def resolve(

@@ -57,7 +57,9 @@ def estimate_evidence(
     .. math:: \log \hat p(x) = \log \frac1S \sum_s w_s, \qquad
               w_s = \frac{p(x \mid z_s) \, p(z_s)}{q(z_s \mid x)}, \qquad z_s \sim q(z \mid x)
 
-    Its expectation is a lower bound that rises with S, from the ELBO at S = 1 to log p(x). Sums
+    Its expectation is a lower bound that rises with S, from the ELBO at S = 1 to log p(x) where
+    the posterior has mass wherever the prior has; that of :meth:`bnaf.BNAF.paper` has a bounded
+    range, and its bound stays below by what the prior and the decoder have outside of it. Sums
     are kept as logarithms in float64, so that memory does not grow with S. The standard error of
     a row follows from the spread of its weights: :math:`\sqrt{\sum w^2 / (\sum w)^2 - 1/S}`.
 

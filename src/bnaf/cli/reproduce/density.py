@@ -71,7 +71,7 @@ def density(
 
 def _show(out: Path, limits: "Limits", figure: Path | None, *, as_json: bool) -> None:
     """Print the tables of stored results."""
-    from bnaf.cli.screen import show_json, show_lines, show_table
+    from bnaf.cli.screen import show_json, show_lines, show_sheets
     from bnaf.studies.density.reproduction import read_results
 
     results = read_results(out, limits)
@@ -80,10 +80,7 @@ def _show(out: Path, limits: "Limits", figure: Path | None, *, as_json: bool) ->
         facts = {key: str(path) for key, path in files.items()}
         show_json(facts | {"standings": _standings(results)})
         return
-    for sheet in results.sheets:
-        show_lines(sheet.title)
-        show_table(sheet.headers, sheet.rows)
-        show_lines(*sheet.notes, "")
+    show_sheets(results.sheets)
     show_lines(*(f"{key}: {path}" for key, path in files.items()))
 
 

@@ -35,7 +35,8 @@ def vae(
         list[str] | None,
         Option(
             metavar="NAMES",
-            help="Posteriors to compare, as gaussian,iaf,bnaf; all of the queue by default.",
+            help="Posteriors to compare, as gaussian,iaf,bnaf; all by default, or those of the "
+            "queue where no option names runs.",
         ),
     ] = None,
     seeds: shared.Seeds = None,
@@ -81,15 +82,11 @@ def vae(
 
 
 def _show(results: "VaeResults", *, as_json: bool) -> None:
-    from bnaf.cli.screen import show_json, show_lines, show_table
-    from bnaf.studies.vae.tables import NOTES
+    from bnaf.cli.screen import show_json, show_lines, show_sheets
 
     if as_json:
         standings = [standing.as_dict() for standing in results.standings]
         show_json({"results": str(results.results), "standings": standings})
         return
-    for sheet in results.sheets:
-        show_lines(sheet.title)
-        show_table(sheet.headers, sheet.rows)
-        show_lines("")
-    show_lines(*NOTES, f"results: {results.results}")
+    show_sheets(results.sheets)
+    show_lines(f"results: {results.results}")

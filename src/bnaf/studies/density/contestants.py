@@ -90,7 +90,7 @@ class Contestant:
         Raises:
             SettingsError: If there is no such flow.
         """
-        return flow_named(self.flow).sizes_for(features, small=False) | self.settings
+        return flow_named(self.flow).sizes_for(features, small=False, many=True) | self.settings
 
     def count_weights(self, features: int) -> int:
         """Return how many weights of its flow act.

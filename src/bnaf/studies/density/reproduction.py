@@ -12,7 +12,7 @@ from bnaf.errors import Argument, SettingsError
 from bnaf.studies.density.contestants import contestants
 from bnaf.studies.density.rows import StudyRows
 from bnaf.studies.density.running import carry_out
-from bnaf.studies.density.tables import Sheet, Standings, all_sheets, stand
+from bnaf.studies.density.tables import Standings, all_sheets, stand
 from bnaf.studies.density.trials import (
     NO_LIMITS,
     STUDY,
@@ -23,6 +23,7 @@ from bnaf.studies.density.trials import (
 )
 from bnaf.studies.ledger import Ledger, Record
 from bnaf.studies.running import display
+from bnaf.studies.sheets import Sheet, write_markdown
 
 RUNS = "runs"  # folder of checkpoints and fitted models
 COLOURS = 128  # of the picture, so that it is small
@@ -189,7 +190,7 @@ def write_results(out: Path, limits: Limits = NO_LIMITS) -> DensityResults:
     """
     results = read_results(out, limits)
     with atomic_file(out / f"{STUDY}.md") as file:
-        file.write("\n".join(sheet.as_markdown() for sheet in results.sheets).encode())
+        file.write(write_markdown(results.sheets).encode())
     return results
 
 

@@ -5,14 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from jaxtyping import Float64
 from torch import Tensor
 
 from bnaf.errors import BnafError
 from bnaf.evaluation.classical import CLASSICAL
-from bnaf.evaluation.scores import standard_error
+from bnaf.evaluation.scores import block_means, standard_error
 from bnaf.model.files import save
 from bnaf.model.model import Model
 from bnaf.studies.density.rows import StudyRows, starting_rows
@@ -21,7 +19,6 @@ from bnaf.studies.ledger import Record, describe_machine
 from bnaf.training import TableFacts, TrainingRecord, fit, resolve
 from bnaf.training.progress import Progress
 
-BLOCKS = 128  # means over so many blocks of test rows are kept, from which paired errors follow
 CURVE_POINTS = 60
 DIGITS = 5
 FAILURES = (BnafError, RuntimeError, MemoryError)  # that end a run, and not the whole study
@@ -146,16 +143,9 @@ def measure(scores: Float64[Tensor, " rows"]) -> dict[str, Any]:
     odd = int((~scores.isfinite()).sum())
     if odd:
         raise BnafError(f"{odd:,} of {len(scores):,} test rows have no finite log-density.")
-    blocks = np.array_split(scores.numpy(), min(BLOCKS, len(scores)))
     return {
         "rows": len(scores),
         "mean": scores.mean().item(),
         "error": standard_error(scores),
-        "blocks": [round(float(block.mean()), DIGITS) for block in blocks],
+        "blocks": block_means(scores),
     }
-
-
-def paired_error(first: list[float], second: list[float]) -> float:
-    """Return the standard error of the difference of two means, from those of the same blocks."""
-    gaps = torch.tensor(first, dtype=torch.float64) - torch.tensor(second, dtype=torch.float64)
-    return standard_error(gaps)

@@ -1,14 +1,14 @@
 """Tables 1 and 2 of the paper beside ours, made of the runs that were stored."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from statistics import mean, stdev
-from typing import NamedTuple
 
 import numpy as np
 
 from bnaf.datasets.suite import SUITE
+from bnaf.evaluation.scores import paired_error
 from bnaf.studies.density.contestants import OURS, contestants
 from bnaf.studies.density.published import (
     model_names,
@@ -19,34 +19,12 @@ from bnaf.studies.density.published import (
     published_score,
     set_titles,
 )
-from bnaf.studies.density.running import paired_error
 from bnaf.studies.density.trials import NO_LIMITS, Limits
 from bnaf.studies.ledger import Record
+from bnaf.studies.sheets import Sheet
 
 NAF = {5: "naf-ddsf", 10: "naf-ddsf-10"}  # contestants that are counted beside the published ones
 NOTHING = "–"
-
-
-class Sheet(NamedTuple):
-    """A table to be shown.
-
-    Args:
-        title: What it is.
-        headers: Names of its columns.
-        rows: Its cells.
-        notes: What is to be said below it.
-    """
-
-    title: str
-    headers: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    notes: Sequence[str]
-
-    def as_markdown(self) -> str:
-        """Return it as Markdown."""
-        lines = [self.headers, ["---"] * len(self.headers), *self.rows]
-        table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-        return "\n\n".join([f"**{self.title}**", table, *self.notes]) + "\n"
 
 
 @dataclass(frozen=True)

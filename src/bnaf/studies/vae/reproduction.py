@@ -8,9 +8,10 @@ from pathlib import Path
 
 from bnaf._checks import whole
 from bnaf._files import atomic_file
-from bnaf.errors import StorageError, TableError
+from bnaf.errors import BnafError, SettingsError, StorageError, TableError, TrainingError
 from bnaf.studies.ledger import Ledger, Record
 from bnaf.studies.running import display
+from bnaf.studies.sheets import Sheet, write_markdown
 from bnaf.studies.vae.data import ImageParts, read_images
 from bnaf.studies.vae.plans import (
     SAMPLES,
@@ -21,13 +22,7 @@ from bnaf.studies.vae.plans import (
     read_image_sets,
 )
 from bnaf.studies.vae.running import Tell, carry_out, load_trained, vae_file
-from bnaf.studies.vae.tables import (
-    Sheet,
-    Standing,
-    collect_standings,
-    make_sheets,
-    write_markdown,
-)
+from bnaf.studies.vae.tables import Standing, collect_standings, make_sheets
 
 RUNS = "runs"  # folder of checkpoints and trained VAEs
 COLOURS = 256  # of figures, so that they are small
@@ -101,6 +96,7 @@ def reproduce_vae(
         SettingsError: If there is no such image set or posterior, or a number is not allowed.
         TableError: If a public file is missing or not what it should be.
         StorageError: If the results of before cannot be read.
+        TrainingError: If a run has failed; the others are done.
     """
     for label, value in (("epochs", epochs), ("samples", samples), ("test_images", test_images)):
         if value is not None:
@@ -123,15 +119,23 @@ def reproduce_vae(
     tell(f"{sum(not is_finished(one, ledger) for one in trials)} of {len(trials)} runs to do")
     read = _reader(data)
     _write(out, ledger, read, tell)  # what a run that was killed right after its record lacks
+    failures: list[BnafError] = []
     for count, trial in enumerate(trials, 1):
         if is_finished(trial, ledger):
             continue
         images = read(trial.images.name, trial.split)
         progress = display(trial.label, quiet=quiet)
-        record = carry_out(trial, images, folder, progress, _silent if quiet else tell)
+        try:
+            record = carry_out(trial, images, folder, progress, _silent if quiet else tell)
+        except (SettingsError, TrainingError) as error:  # of this run: the others go on
+            tell(f"{count} of {len(trials)}: {trial.label} has failed: {error}")
+            failures.append(error)
+            continue
         ledger.add(record)
         tell(f"{count} of {len(trials)}: {trial.label}: {_describe(record)}")
         _write(out, ledger, read, tell)
+    if failures:
+        raise failures[0]
     return read_results(out)
 
 

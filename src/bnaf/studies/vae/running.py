@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from torch.optim import Adamax
 from bnaf._files import atomic_file
 from bnaf._random import mix_seed, private_draws
 from bnaf.errors import SettingsError
-from bnaf.evaluation.scores import standard_error
+from bnaf.evaluation.scores import block_means, standard_error
 from bnaf.studies.ledger import Record, describe_machine
 from bnaf.studies.vae.data import ImageParts, evaluation_source, training_source
 from bnaf.studies.vae.networks import Decoder, Encoder, ImageKind
@@ -92,7 +92,7 @@ def train(
         source,
         valid=evaluation_source(images.valid),
         objective=NegativeELBO(vae, warm_up=trial.warm_up * batches),
-        optimiser=partial(Adamax, lr=settings.rate, eps=EPSILON),
+        optimiser=partial(make_optimiser, vae, settings.rate, trial.variant.flow_rate),
         settings=settings,
         checkpoint=checkpoint,
         checkpoint_every=CHECKPOINT_SECONDS,
@@ -106,6 +106,31 @@ def train(
             "epochs before; ask for more, or remove that file."
         )
     return training
+
+
+def make_optimiser(
+    vae: VAE, rate: float, flow_rate: float, parameters: Sequence[nn.Parameter]
+) -> Adamax:
+    """Return the published optimiser, with a rate of its own for the weights of the flow.
+
+    Args:
+        vae: What is trained.
+        rate: Rate of ordinary networks, that of the flow's contexts included.
+        flow_rate: How many times that the other weights of the flow get.
+        parameters: All that is trained.
+    """
+    flow = vae.posterior.flow
+    own: set[nn.Parameter] = set()
+    if flow is not None and flow_rate != 1:
+        contexts = {weight for _, weights in flow.rates().values() for weight in weights}
+        own = {*flow.parameters()} - contexts
+    groups: list[dict[str, Any]] = [
+        {"params": [weight for weight in parameters if weight not in own], "of": "networks"}
+    ]
+    if own:
+        weights = [weight for weight in parameters if weight in own]
+        groups.append({"params": weights, "lr": flow_rate * rate, "of": "flow"})
+    return Adamax(groups, lr=rate, eps=EPSILON)
 
 
 @torch.no_grad()
@@ -147,6 +172,7 @@ def measure(trial: VaeTrial, vae: VAE, test: Tensor, kept: Path, tell: Tell) -> 
         "nll": -(elbos.mean() + gaps.mean()).item(),
         "nll_error": combined_error(elbos, gaps, chosen),
         "sampling_error": math.sqrt(sum(error**2 for _, error in found)) / len(found),
+        "blocks": block_means(elbos),
         "elbos": [round(value, 3) for value in elbos[chosen].tolist()],
         "log_likelihoods": [round(value, 3) for value in values.tolist()],
     }
@@ -213,7 +239,8 @@ def make_record(
         "amortised": count_amortised(flow),
         "weights": count_weights(flow),
         "settings": {} if flow is None else flow.settings,
-        "training": training.settings | {"optimiser": "Adamax", "eps": EPSILON},
+        "training": training.settings
+        | {"optimiser": "Adamax", "eps": EPSILON, "flow_rate": trial.variant.flow_rate},
         "objective": {"warm_up_epochs": trial.warm_up},
         "skipped_steps": training.skipped,
         "seconds": training.seconds,
