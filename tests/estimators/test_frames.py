@@ -297,3 +297,31 @@ def test_a_conditional_density_takes_columns_by_name(classifier, regressor):
     named = classifier.predict_proba(given.to_dict("list"))
     assert_near(named, classifier.predict_proba(given))
     assert_near(regressor.predict(X.to_dict("list")), regressor.predict(X))
+
+
+def test_a_detector_scores_rows_whose_empty_cells_it_has_trimmed():
+    rows = np.random.default_rng(0).normal(size=(200, 2))
+    rows[0, 0] = np.nan
+    detector = FlowOutlierDetector(**SMALL).fit(rows)
+    assert np.isfinite(detector.score_samples(rows)).all()
+
+
+def test_columns_whose_names_are_numbers_are_those_of_the_fit():
+    frame = pd.DataFrame({0: X["city"], 1: X["income"]})
+    model = ConditionalFlowDensity(**SMALL).fit(frame, NUMBER)
+    assert np.isfinite(model.predict(frame)).all()
+
+
+def test_a_column_that_numbers_the_rows_counts_for_scikit_learn():
+    frame = FRAME.reset_index(drop=True).reset_index(names="Unnamed: 0")
+    density = FlowDensity(**SMALL).fit(frame)
+    assert density.n_features_in_ == 6
+    assert np.isfinite(density.score_samples(frame)).all()
+    with pytest.raises(TableError, match="it counts the rows"):
+        ConditionalFlowDensity(**SMALL).fit(frame[["Unnamed: 0", "city"]], NUMBER)
+
+
+def test_arrays_whose_only_value_is_missing_in_places_are_fitted():
+    rows = np.random.default_rng(0).normal(size=(60, 2))
+    rows[:, 1] = np.where(np.arange(60) % 3, 1.0, np.nan)
+    assert np.isfinite(FlowDensity(**SMALL).fit(rows).score_samples(rows)).all()

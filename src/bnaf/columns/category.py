@@ -30,6 +30,7 @@ from bnaf.tables.table import TYPES
 
 RARE = 5  # rows below which a level is pooled, a tenth of them in a short table
 MOST_LEVELS = 1000
+MOST_POOLED = 20_000  # levels of a pool that are known by name
 YES_NO = 2
 LISTED = 12  # levels in a message
 ORDERED = ("category", "ordered")  # types whose levels are declared
@@ -86,10 +87,15 @@ class Category(Kind):
         rare = _rare(counts, len(present))
         pooled = counts[rare]
         unseen = 0.0 if column.type == "bool" else max(0.5, float((pooled <= 1).sum()))
+        named = np.zeros(len(pooled), bool)
+        named[np.argsort(-pooled, kind="stable")[:MOST_POOLED]] = True  # others count as unseen
+        unseen += float(pooled[~named].sum())
+        pool = [level for level, rarely in zip(levels, rare, strict=True) if rarely]
+        pooled = pooled[named]
         shares = np.array([*pooled, unseen]) / (pooled.sum() + unseen)
         return cls(
-            tuple(level for level, pool in zip(levels, rare, strict=True) if not pool),
-            tuple(level for level, pool in zip(levels, rare, strict=True) if pool),
+            tuple(level for level, rarely in zip(levels, rare, strict=True) if not rarely),
+            tuple(level for level, kept in zip(pool, named, strict=True) if kept),
             tuple(float(f"{share:.9e}") for share in shares),
             numeric,
             column.type,
@@ -191,7 +197,8 @@ class Category(Kind):
         place = np.searchsorted(levels, values)
         left, right = levels[np.maximum(place - 1, 0)], levels[np.minimum(place, len(levels) - 1)]
         near = np.where(np.abs(values - left) < np.abs(values - right), left, right)
-        same = np.abs(values - near) <= 1e-6 * np.abs(near)  # float32 and float64 of one decimal
+        apart = 1e-6 if self.type.startswith("float") else 0.0  # float32 and 64 of one decimal
+        same = np.abs(values - near) <= apart * np.abs(near)
         return [float(n) if s else math.nan for n, s in zip(near, same, strict=True)], codes
 
     def decode(
@@ -315,8 +322,7 @@ def _tally(
 def _rare(counts: np.ndarray, rows: int) -> np.ndarray:
     """Return which levels are pooled: the rare ones, or the rarest."""
     rare: np.ndarray = counts < min(RARE, rows / 10)
-    if len(counts) - rare.sum() > MOST_LEVELS:
-        rare |= counts <= np.sort(counts)[-MOST_LEVELS]
+    rare[np.argsort(-counts, kind="stable")[MOST_LEVELS:]] = True
     if not rare.any():
         rare[np.argmin(counts)] = True
     return rare

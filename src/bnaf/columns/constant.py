@@ -1,5 +1,6 @@
 """Columns of one value: nothing is to be learned of them, and they come back with samples."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -7,10 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bnaf._text import plain_name
+from bnaf.columns.date import MOST_TICKS, UNITS, date_unit, shown_date
 from bnaf.columns.kind import Kind, Parts, Values, label_codes, labelled
 from bnaf.columns.stored import LARGEST, entry, refused, text_of
 from bnaf.errors import StorageError
-from bnaf.tables.cells import date_type
+from bnaf.tables.cells import as_dates, date_type
 from bnaf.tables.column import TEXTS, Column, number_text
 from bnaf.tables.table import TYPES
 
@@ -58,8 +60,11 @@ class Constant(Kind):
     def describe(self) -> str:
         if self.value is None:
             return "empty throughout"
-        shown = self.value if isinstance(self.value, str) else number_text(self.value, self.type)
+        shown = self.value if isinstance(self.value, str) else self._shown(self.value)
         return f"constant: {plain_name(shown, 20) or repr('')}"
+
+    def _shown(self, value: float | int) -> str:
+        return shown_date(int(value), self.type) if self._dated else number_text(value, self.type)
 
     @property
     def textual(self) -> bool:
@@ -69,16 +74,40 @@ class Constant(Kind):
     def labels(self) -> tuple[str, ...]:
         return (self.value,) if isinstance(self.value, str) else ()
 
+    @property
+    def _dated(self) -> bool:
+        return self.value is not None and self.type not in (*TYPES, *TEXTS)
+
     def codes(self, column: Column) -> Values:
+        """Return numbers as they are, of texts the levels, and of dates ticks from the one."""
         if isinstance(self.value, str):
             return label_codes(column, self.labels)
+        if column.empty.all():
+            return np.full(len(column), np.nan)
+        if self._dated:
+            return np.where(column.empty, np.nan, self._ticks_apart(column))
+        if self.type in TYPES:
+            column = column.as_numbers()
         return np.where(column.empty, np.nan, column.values.astype(np.float64))
+
+    def _ticks_apart(self, column: Column) -> Values:
+        """Return how many ticks of its type dates lie from the one; none is closer than one."""
+        assert isinstance(self.value, int)
+        column = as_dates(column)
+        own, other = (round(86400 * UNITS[date_unit(kind)]) for kind in (self.type, column.type))
+        ticks, places = np.unique(np.where(column.empty, 0, column.values), return_inverse=True)
+        gaps = [int(tick) * own - self.value * other for tick in ticks]  # exact, of any size
+        apart = [math.copysign(max(abs(gap) / other, 1.0), gap) if gap else 0.0 for gap in gaps]
+        return np.array(apart)[places]
 
     def column(self, name: str, codes: Values) -> Column:
         if isinstance(self.value, str):
             return labelled(name, codes, self.labels, self.type, self.of)
-        kind = np.float64 if self.type in TYPES else np.int64
-        values = np.where(np.isnan(codes), 0, codes).astype(kind)
+        values = np.where(np.isnan(codes), 0, codes)
+        if self.type not in TYPES:
+            first = self.value if isinstance(self.value, int) else 0
+            reach = MOST_TICKS - abs(first)
+            values = first + np.clip(values, -reach, reach).astype(np.int64)
         return Column(name, self.type, values, np.isnan(codes), of=self.of)
 
     def encode(self, column: Column) -> Parts:
@@ -94,9 +123,10 @@ class Constant(Kind):
             places = [place for place, level in enumerate(column.levels) if level == self.value]
             same = np.isin(column.values, places)
         elif self.type in TYPES:
-            same = np.isclose(column.as_numbers().values, self.value, rtol=1e-6, atol=0.0)
+            apart = 1e-6 if self.type.startswith("float") else 0.0
+            same = np.isclose(column.as_numbers().values, self.value, rtol=apart, atol=0.0)
         else:
-            same = column.values == self.value
+            same = self._ticks_apart(column) == 0
         return np.asarray(~same & ~column.empty)
 
     def decode(

@@ -28,7 +28,7 @@ RESOLUTIONS = {
     "microsecond": 1e-6,
     "nanosecond": 1e-9,
 }
-MOST_TICKS = 2**62
+MOST_TICKS = 2**63 - 2**12  # but for what float64 rounds
 TIMES = ("time32", "time64")  # of day
 ALMOST_HALF = 0.49  # of a multiple, from which numbers are rounded to it
 
@@ -96,9 +96,7 @@ class Date(Kind):
         return told_empty(text, self.inner.empty)
 
     def _shown(self, number: float) -> str:
-        ticks = self.origin + self.ticks * round(number)
-        seconds = math.floor(ticks / UNITS[_unit(self.type)])
-        shown = str(np.datetime64(seconds, "s"))
+        shown = shown_date(self.origin + self.ticks * round(number), self.type)
         return shown.split("T")[0] if self.resolution == "day" else shown
 
     def codes(self, column: Column) -> Values:
@@ -140,7 +138,7 @@ class Date(Kind):
         if column.empty.all():
             return Column(column.name, "float64", np.full(len(column), np.nan), column.empty)
         column = as_dates(column)
-        factor = UNITS[_unit(self.type)] / UNITS[_unit(column.type)]
+        factor = UNITS[date_unit(self.type)] / UNITS[date_unit(column.type)]
         if factor == 1:
             return _since(column, self.origin, self.ticks)
         ticks = np.where(column.empty, 0, column.values) * factor
@@ -165,8 +163,8 @@ class Date(Kind):
     def _dates(self, found: Column) -> Column:
         """Return the dates that multiples of the resolution stand for."""
         multiples = np.round(np.where(found.empty, 0.0, found.values))
-        limit = (MOST_TICKS - abs(self.origin)) // self.ticks
-        ticks = self.origin + self.ticks * np.clip(multiples, -limit, limit).astype(np.int64)
+        least, most = ((end - self.origin) // self.ticks for end in (-MOST_TICKS, MOST_TICKS))
+        ticks = self.origin + self.ticks * np.clip(multiples, least, most).astype(np.int64)
         return Column(found.name, self.type, ticks, found.empty)
 
     def as_dict(self) -> dict[str, Any]:
@@ -199,11 +197,27 @@ class Date(Kind):
         )
 
 
-def _unit(kind: str) -> str:
+def shown_date(ticks: int, kind: str) -> str:
+    """Return ticks of a type as a date and its second, or as a time of day.
+
+    Example:
+        >>> shown_date(19_723, "date32[day]"), shown_date(3600, "time32[s]")
+        ('2024-01-01', '01:00:00')
+    """
+    seconds = math.floor(ticks / UNITS[date_unit(kind)])
+    shown = str(np.datetime64(seconds, "s"))
+    if kind.startswith(TIMES):
+        return shown.partition("T")[2]
+    if kind.startswith("duration"):
+        return f"{seconds} s"
+    return shown.split("T")[0] if date_unit(kind) == "day" else shown
+
+
+def date_unit(kind: str) -> str:
     """Return the unit of the ticks of a type.
 
     Example:
-        >>> _unit("timestamp[us, tz=UTC]")
+        >>> date_unit("timestamp[us, tz=UTC]")
         'us'
     """
     return kind.partition("[")[2].rstrip("]").partition(",")[0]
@@ -214,7 +228,7 @@ def _resolution(ticks: np.ndarray, kind: str) -> tuple[str, int]:
     for name, seconds in RESOLUTIONS.items():
         if name == "day" and kind.startswith(TIMES):
             continue
-        size = round(seconds * UNITS[_unit(kind)])
+        size = round(seconds * UNITS[date_unit(kind)])
         if size <= 1 or not (ticks % size).any():
             return name, max(size, 1)
     raise AssertionError("one tick divides all")
@@ -224,7 +238,7 @@ def _bounds_of_day(kind: str, origin: int, ticks: int, beyond: float) -> Bounds:
     """Return the first and the last multiple of a day, and so far beyond; none of dates."""
     if not kind.startswith(TIMES):
         return None, None
-    day = round(RESOLUTIONS["day"] * UNITS[_unit(kind)])
+    day = round(RESOLUTIONS["day"] * UNITS[date_unit(kind)])
     return -origin // ticks - beyond, (day - 1 - origin) // ticks + beyond
 
 

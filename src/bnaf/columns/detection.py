@@ -62,9 +62,15 @@ def fit_column(
     seen = column if seen is None else seen
     if kind is None and (reason := _useless(seen, numbers)):
         return LeftOut(column.name, reason)
-    if not len(column.present) or (_distinct(column) == 1 and not column.empty.any()):
+    if not len(column.present):
         return Constant.fit(column)
     kind = kind or find_kind(seen)
+    if _distinct(column) == 1:
+        varies = _distinct(seen) > 1 and kind != "date"  # in rows that are not fitted
+        if not varies and not column.empty.any():
+            return Constant.fit(column)
+        if kind != "date" and bounds is None:
+            return Category.fit(column, weights)
     if kind == "category" and bounds is not None:
         kind = _bounded(column)
     if kind == "category":
@@ -114,7 +120,7 @@ def is_plain(
             return False
         if column.name in given and column.name not in kinds:
             continue
-        if (kinds.get(column.name) or find_kind(column)) != Number.name:
+        if (kinds.get(column.name) or find_kind(column)) != Number.name or column.constant:
             return False
         if Number.fit(column).levels:  # some value is taken often
             return False

@@ -23,7 +23,7 @@ def finite_numbers(column: Column) -> Float64[np.ndarray, " cells"]:
     if wrong:
         raise TableError(
             f"{list_columns([column.name])} holds {wrong:,} infinite values, expected finite "
-            "numbers or empty cells; leave them empty, or leave out those rows with ",
+            "numbers or empty cells; leave them empty, or read the table with ",
             Argument("drop_missing", True),
             ".",
         )

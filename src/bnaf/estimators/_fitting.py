@@ -16,6 +16,7 @@ from torch import Tensor
 from bnaf.errors import SettingsError
 from bnaf.estimators._frames import WeighedFrame, array_kinds, as_rows, mixed_frame, named_frame
 from bnaf.flows.flow import Flow
+from bnaf.flows.registry import MIXED, flow_named
 from bnaf.model.model import Model
 from bnaf.model.notebook import show_model
 from bnaf.tables.frames import Frame
@@ -167,13 +168,14 @@ def fit_frame(
         raise SettingsError("sample_weight must have an entry above zero, got none.")
     weighed = WeighedFrame(frame, weights, kinds or {})
     chosen = choose(weighed.take(counts))
+    takes_kinds = flow_named(estimator.flow).takes_kinds
     model = Model.fit(
         chosen.rows,
         columns=columns,
         given=given,
         **_weighing(chosen.weights, mixed=True),
         kinds=kinds,
-        flow=estimator.flow,
+        flow=MIXED if takes_kinds else estimator.flow,  # also where a choice left plain rows
         flow_settings=estimator.settings,
         settings=training_settings(estimator.training, estimator.random_state),
         progress=False,

@@ -38,7 +38,7 @@ def mixed_frame(X: Any) -> Frame | None:
     cell is empty.
     """
     if hasattr(X, "columns") and not isinstance(X, np.ndarray):
-        frame = read_frame(X)
+        frame = _whole_frame(X)
         return None if all(_is_amount(column) for column in frame.columns) else frame
     if not isinstance(X, np.ndarray | list | tuple):
         return None
@@ -55,6 +55,14 @@ def mixed_frame(X: Any) -> Frame | None:
     return None
 
 
+def _whole_frame(X: Any) -> Frame:
+    """Return all columns of a frame, one that numbers the rows too, for scikit-learn counts it."""
+    labels = X.columns if hasattr(X, "iloc") else getattr(X, "column_names", X.columns)
+    if all(isinstance(label, str) for label in labels):
+        return read_frame(X, columns=list(labels))
+    return read_frame(X)
+
+
 def array_kinds(X: Any, frame: Frame) -> dict[str, str]:
     """Return the kinds that are told: numbers of an array have a density, however they repeat."""
     if hasattr(X, "columns"):
@@ -62,7 +70,7 @@ def array_kinds(X: Any, frame: Frame) -> dict[str, str]:
     return {
         column.name: "number"
         for column in frame.columns
-        if column.holds == "numbers" and not column.constant
+        if column.holds == "numbers" and len(np.unique(column.present)) > 1
     }
 
 
@@ -74,7 +82,7 @@ def named_frame(X: Any, names: Sequence[str]) -> Frame:
         TableError: If a frame lacks one.
     """
     if hasattr(X, "columns") and not isinstance(X, np.ndarray):
-        frame = read_frame(X)
+        frame = _whole_frame(X)
         if {*names} <= {*frame.names} or len(frame.names) != len(names):
             return frame.select(names)
         return frame.renamed(names)  # names that are no text, which scikit-learn passes over

@@ -306,7 +306,7 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
         self._steps = None
         validate_data(self, X, skip_check_array=True)
         names = column_names(self)
-        given = named_frame(X, names) if frame is None else frame
+        given = named_frame(X, names) if frame is None else frame.renamed(names)
         shape = np.shape(y)
         self._flat, self.n_outputs_ = len(shape) == 1, shape[1] if len(shape) > 1 else 1
         targets = target_names(y, self.n_outputs_, names)

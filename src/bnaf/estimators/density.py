@@ -60,7 +60,7 @@ class FlowDensity(DensityMixin, RowEstimator):
         """Fit the density of the rows of X; y is ignored.
 
         Args:
-            X: Rows of finite numbers.
+            X: Rows, of numbers or in frames of every kind; cells may be empty.
             y: Ignored.
             sample_weight: How much each row counts.
         """
@@ -71,7 +71,7 @@ class FlowDensity(DensityMixin, RowEstimator):
         """Return the mean log-density of the rows, in nats; y is ignored.
 
         Args:
-            X: Rows of finite numbers.
+            X: Rows, of numbers or in frames of every kind; cells may be empty.
             y: Ignored.
             sample_weight: How much each row counts.
         """

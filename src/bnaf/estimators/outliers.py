@@ -81,7 +81,7 @@ class FlowOutlierDetector(OutlierMixin, RowEstimator):
         """Fit the density of the rows of X and its threshold; y is ignored.
 
         Args:
-            X: Rows of finite numbers.
+            X: Rows, of numbers or in frames of every kind; cells may be empty.
             y: Ignored.
             sample_weight: How much each row counts.
         """

@@ -15,7 +15,7 @@ from bnaf.errors import BnafError, TableError
 from bnaf.evaluation.classical import CLASSICAL
 from bnaf.evaluation.independent import score_independent
 from bnaf.evaluation.scores import standard_error
-from bnaf.flows.registry import flow_named, flow_names
+from bnaf.flows.registry import MIXED, flow_named, flow_names
 from bnaf.model.model import Model
 from bnaf.tables.frames import Frame
 from bnaf.tables.splits import split_rows, split_table
@@ -25,7 +25,7 @@ from bnaf.training import TrainingSettings
 TEST_SHARE = 0.2
 USUAL_FLOWS = ("bnaf", "glow", "planar")
 EVERY_FLOW = "all"
-MIXED, INDEPENDENT = "mixed", "independent columns"
+INDEPENDENT = "independent columns"
 
 FAILURES = (BnafError, RuntimeError, ValueError, MemoryError)  # of one density, not of the ranking
 MOST_SAID = 500  # characters of what went wrong

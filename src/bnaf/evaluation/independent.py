@@ -37,9 +37,10 @@ def score_independent(
     for codes in tables:
         encoded = schema.encode(schema.frame(codes))
         levels, middle, below, above = layout.split(encoded.rows)
-        score = encoded.shift.sum(1)
+        score = encoded.shift.sum(1).clone()
         for part, share in enumerate(shares):
-            score = score + share[levels[:, part].long()]
+            known = ~levels[:, part].isnan()  # an empty cell where none was seen has mass one
+            score[known] += share[levels[known, part].long()]
         point = below + above == 0
         masses = torch.where(
             point, log_normal_density(middle), log_mass(middle, below, above).nan_to_num(nan=0.0)
@@ -58,5 +59,7 @@ def level_log_shares(
         count: How many levels it has.
         weights: How much each row counts.
     """
-    counts = torch.bincount(levels.long(), weights, minlength=count).to(torch.float64) + SMOOTHING
+    known = ~levels.isnan()
+    kept = None if weights is None else weights[known]
+    counts = torch.bincount(levels[known].long(), kept, minlength=count).double() + SMOOTHING
     return (counts / counts.sum()).log()

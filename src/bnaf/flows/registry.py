@@ -8,6 +8,8 @@ from bnaf.errors import SettingsError
 if TYPE_CHECKING:
     from bnaf.flows.flow import Flow
 
+MIXED = "mixed"
+"""Flow of columns of every kind."""
 FLOWS = {
     "bnaf": "bnaf.flows.bnaf:BNAF",
     "ffjord": "bnaf.flows.ffjord:FFJORD",
@@ -29,7 +31,7 @@ FLOWS = {
 """Module and class of each flow, imported on first use."""
 COMPOSED = {
     "ensemble": "bnaf.flows.ensemble:Ensemble",
-    "mixed": "bnaf.flows.mixed:Mixed",
+    MIXED: "bnaf.flows.mixed:Mixed",
 }
 """Those that are made of others: model files know them, nobody fits them by name."""
 

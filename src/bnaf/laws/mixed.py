@@ -189,6 +189,10 @@ class MixedLaw(RowLaw):
         known = self.layout.known(given)
         levels = self.layout.split(given).levels
         count, late = shape.numel(), known & self.layout.after_free(known, levels)
+        if not count:
+            return GivenDraws(
+                given.new_empty(*shape, *given.shape), given.new_zeros(given.shape[:-1])
+            )
         if not late.any():
             rows = self._draw(given.expand(*shape, *given.shape), snap, generator)
             return GivenDraws(rows, self.like.new_full(given.shape[:-1], count))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bnaf.errors import SettingsError, TableError
+from bnaf.errors import SettingsError
 from bnaf.model._streams import StreamParts
 from bnaf.model._wish import Wish
 from bnaf.model.encoding import Encoding
@@ -94,25 +94,20 @@ class FitData:
         """Read a table or open a stream, split it, and standardise its columns."""
         if not isinstance(source, Table | ParquetStream):
             source = read_table(source)
-        names = tuple(wish.columns or [name for name in source.columns if name not in wish.given])
-        if not names:
-            raise TableError(
-                f"All columns ({', '.join(wish.given)}) are given, expected one to model at "
-                "least; give fewer."
-            )
-        chosen = [*names, *wish.given]
+        names, given = wish.choose_columns(source.columns)
+        chosen = [*names, *given]
         if isinstance(source, ParquetStream):
             stream = source.view(columns=chosen, rank=0, world_size=1)
-            division = wish.divide(stream.rows, len(names), len(wish.given), members=1)
+            division = wish.divide(stream.rows, len(names), len(given), members=1)
             if not is_small(division.counted):
                 if wish.members not in (None, 1):
                     raise SettingsError(
                         f"members must be 1 for a stream, got {wish.members}; averages are of "
                         "rows in memory."
                     )
-                return _from_stream(stream, names, wish, division)
+                return _from_stream(stream, tuple(names), wish, division)
             source = _gather(stream)
-        return _from_table(source.select(chosen), names, wish)
+        return _from_table(source.select(chosen), tuple(names), wish)
 
 
 def _from_table(table: Table, names: tuple[str, ...], wish: Wish) -> FitData:
@@ -168,7 +163,8 @@ def _from_stream(
 ) -> FitData:
     split, held_out = _plan(stream.columns, stream.rows, wish, division, stream)
     weights = wish.weigh(stream.rows)
-    parts = StreamParts.divide(stream, stream.survey.complete, split, weights)
+    assert len(stream.survey.complete) == len(stream.chosen)  # it refuses what is not complete
+    parts = StreamParts.divide(stream, stream.chosen, split, weights)
     features = len(names)
     given_names = stream.columns[features:]
     given = None

@@ -54,7 +54,8 @@ class ExactFlow:
             encoded = self.encoding.encode(x, context)
             found = measure_rows(self.flow, encoded.rows, context, measure)
         place = rows.device if isinstance(rows, Tensor) else torch.device("cpu")
-        return found.to(place), encoded.shift
+        shift = encoded.shift
+        return found.to(place), shift.to(place) if isinstance(shift, Tensor) else shift
 
     @torch.no_grad()
     def log_shares(self, rows: Any, given: Any) -> Tensor:
@@ -64,6 +65,8 @@ class ExactFlow:
             SettingsError: If the columns are not modelled one after another.
         """
         codes, context = self._sides(rows, given, BOTH)
+        if not len(codes):
+            return codes.new_zeros(0, len(self.encoding.columns))
         parts = chunk_rows(codes, context)
         return torch.cat([self.encoding.log_shares(self.flow(some), part) for part, some in parts])
 

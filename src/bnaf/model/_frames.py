@@ -14,7 +14,6 @@ from bnaf.model._data import FitData
 from bnaf.model._wish import Wish
 from bnaf.model.kinds import KindEncoding, code_moments
 from bnaf.tables.frames import Frame, read_frame
-from bnaf.tables.names import find_columns
 from bnaf.tables.splits import RowSplit
 from bnaf.tables.ties import warn_of_rounding
 from bnaf.training.batches import Batch, worth_of
@@ -36,7 +35,6 @@ def read_kinds(
         TableError: If a column cannot be what it is told to be, none is left to model, or one to
             condition on is text that says nothing.
     """
-    find_columns([*kinds, *bounds], frame.names)
     parts = []
     for chosen in (names, given):
         if not chosen:

@@ -1,6 +1,5 @@
 """What a fit takes from any rows: plain numbers as a table, all others by the kinds of columns."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +7,7 @@ import numpy as np
 from torch import Tensor
 
 from bnaf.columns.detection import is_plain
-from bnaf.errors import Argument, SettingsError, TableError
+from bnaf.errors import Argument, SettingsError
 from bnaf.flows.registry import flow_named
 from bnaf.model._data import FitData
 from bnaf.model._frame_streams import encode_stream
@@ -16,7 +15,6 @@ from bnaf.model._frames import encode_frame, warn_of_rounded
 from bnaf.model._wish import Wish
 from bnaf.tables.frame_streams import FrameStream
 from bnaf.tables.frames import read_frame
-from bnaf.tables.names import find_columns
 from bnaf.tables.sources import has_names
 from bnaf.tables.streams import ParquetStream
 from bnaf.tables.table import Table
@@ -55,14 +53,16 @@ def read_data(source: Any, flow: str, wish: Wish) -> FitData:
         _refuse_kinds(source, flow, wish)
         return FitData.read(source, wish)
     if isinstance(source, FrameStream):
-        names, known = choose_columns(source.columns, wish.columns, wish.given)
+        names, known = wish.choose_columns(source.columns)
+        wish.check_told(source.columns)
         division = wish.divide(source.rows, len(names), len(known), mixed=True, members=1)
         if not is_small(division.counted):
             _refuse_members(wish)
             return encode_stream(source, names, known, wish)
         source = source.read()
     frame = read_frame(source)
-    names, known = choose_columns(frame.names, wish.columns, wish.given)
+    names, known = wish.choose_columns(frame.names)
+    wish.check_told(frame.names)
     warn_of_columns([*names, *known], len(frame), (), {})
     wish = replace(wish, columns=names, given=known)
     if kind.takes_numbers and is_plain(frame, names, known, wish.kinds, wish.bounds):
@@ -113,26 +113,3 @@ def _refuse_kinds(source: Any, flow: str, wish: Wish) -> None:
     for name, value in (("kinds", wish.kinds), ("bounds", wish.bounds)):
         if value:
             raise SettingsError(Argument(name), " must be left out: ", *why, ".")
-
-
-def choose_columns(
-    available: Sequence[str], columns: Sequence[str] | None, given: Sequence[str]
-) -> tuple[list[str], list[str]]:
-    """Return the names of the columns to model and of those to condition on.
-
-    Args:
-        available: All columns there are.
-        columns: Those to model; by default all that are not given.
-        given: Those to condition on.
-
-    Raises:
-        TableError: If a column is missing, or all are given.
-    """
-    names = list(columns or [name for name in available if name not in given])
-    if not names:
-        raise TableError(
-            f"All columns ({', '.join(given)}) are given, expected one to model at least; "
-            "give fewer."
-        )
-    find_columns([*names, *given], available)
-    return names, list(given)

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from bnaf._checks import plain_number
 from bnaf.columns.kind import Bounds
+from bnaf.errors import SettingsError, TableError
+from bnaf.tables.names import find_columns, list_columns
 from bnaf.training.batches import as_weights
 from bnaf.training.recipe import Division, divide_rows
 
@@ -45,11 +47,52 @@ class Wish:
     def __post_init__(self) -> None:
         for name in ("valid", "test", "seed"):
             object.__setattr__(self, name, plain_number(getattr(self, name)))
+        for name in ("columns", "given"):
+            chosen = getattr(self, name)
+            if isinstance(chosen, str):
+                raise SettingsError(
+                    f"{name} must be a list of names, got the text {chosen!r}; give [{chosen!r}]."
+                )
 
     @property
     def brings_rows(self) -> bool:
         """Whether other rows are given to validate on."""
         return not (self.valid is None or isinstance(self.valid, int | float))
+
+    def choose_columns(self, available: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Return the names of the columns to model and of those to condition on.
+
+        Args:
+            available: All columns there are.
+
+        Raises:
+            TableError: If a column is missing, or all are given.
+            SettingsError: If one is to be modelled and given.
+        """
+        given = list(self.given)
+        names = list(self.columns or [name for name in available if name not in given])
+        if not names:
+            raise TableError(
+                f"All columns ({', '.join(given)}) are given, expected one to model at least; "
+                "give fewer."
+            )
+        both = [name for name in names if name in given]
+        if both:
+            raise SettingsError(
+                f"{list_columns(both)} cannot be both modelled and given, expected one of the "
+                "two; name each once."
+            )
+        find_columns([*names, *given], available)
+        return names, given
+
+    def check_told(self, available: Sequence[str]) -> None:
+        """Refuse kinds and bounds of columns that are not there.
+
+        Raises:
+            TableError: If there are such.
+        """
+        find_columns([*self.kinds], available)
+        find_columns([*self.bounds], available)
 
     def divide(
         self, rows: int, columns: int, given: int, *, mixed: bool = False, members: int | None

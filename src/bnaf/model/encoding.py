@@ -275,6 +275,9 @@ class Encoding(ABC):
         """Return codes that came by position, in float64."""
         columns = self._names(name)
         try:
+            if isinstance(codes, np.ndarray):  # of any strides and order of bytes
+                native = codes.dtype.newbyteorder("=")
+                codes = np.ascontiguousarray(codes, dtype=native)
             values = torch.as_tensor(codes)
         except TypeError:
             values = torch.empty(0, dtype=torch.complex64)

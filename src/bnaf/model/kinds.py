@@ -144,7 +144,7 @@ class KindEncoding(Encoding):
         codes = self.schema.codes(frame)
         if partial is not None:  # as it was given, not another of its pool
             codes = torch.where(partial.known, partial.codes, codes)
-        return codes.to(packed.device).reshape(*packed.shape[:-1], -1)
+        return codes.to(packed.device).reshape(*packed.shape[:-1], codes.shape[-1])
 
     def partial(self, given: Any) -> GivenCells | None:
         """Return a packed row of which some modelled columns are given, nan for the others.

@@ -225,7 +225,7 @@ class Model:
     ) -> Float64[Tensor, "*batch"]:
         """Return the log-density of each row, in nats and in the units of the table.
 
-        Gradients reach rows and given columns, not the weights.
+        Gradients reach rows and given columns that are plain numbers, not the weights.
 
         Args:
             rows: Rows in the units of the table: a table, or anything that :func:`bnaf.read_table`
@@ -296,6 +296,7 @@ class Model:
         Raises:
             ShapeError: If the number of columns is wrong, or given ones are missing or not wanted.
             TableError: If a table lacks a column.
+            SettingsError: If columns are of several kinds, of which the discrete have no noise.
         """
         return self._exact.measure(rows, given, _base_noise)[0]
 
@@ -332,7 +333,7 @@ class Model:
             draw = torch.randint(2**62, (), generator=generator, device=generator.device)
             seed = int(draw.item())
         with private_draws(seed):
-            return self._exact.draw(count, given, outside=outside).to(self.device)
+            return self._exact.draw(count, given, outside=outside).to(self._exact.device)
 
     def sample_table(
         self,
@@ -392,5 +393,7 @@ def _log_prob(law: Any, rows: Tensor) -> Tensor:
 
 
 def _base_noise(law: Any, rows: Tensor) -> Tensor:
+    if not hasattr(law, "normal_scores"):
+        raise SettingsError("base_noise expects a model of plain numbers, got one of all kinds.")
     noise: Tensor = law.normal_scores(rows)
     return noise

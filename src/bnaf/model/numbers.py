@@ -12,7 +12,7 @@ from bnaf.flows.flow import Flow
 from bnaf.model._chunks import common_batch
 from bnaf.model.encoding import SAME, Encoded, Encoding, GivenCells
 from bnaf.model.standardisation import Standardisation
-from bnaf.tables.frames import read_frame
+from bnaf.tables.frames import Frame, read_frame
 from bnaf.tables.reading import read_table
 from bnaf.tables.sources import has_names
 from bnaf.tables.table import Table, check_types
@@ -68,7 +68,7 @@ class NumberEncoding(Encoding):
     def codes(self, source: Any, name: str) -> Float64[Tensor, "*batch columns"]:
         if isinstance(source, Tensor | np.ndarray):
             return self._checked(source, name)
-        if has_names(source):  # may be one row of single values, even of text
+        if isinstance(source, Frame) or has_names(source):  # maybe a row of single values, text
             source = read_frame(source, columns=self._names(name)).as_table()
         if not isinstance(source, Table):
             source = read_table(source, columns=self._names(name), warn=False)
@@ -150,6 +150,8 @@ class NumberEncoding(Encoding):
 
     def read(self, source: Any, *, drop_missing: bool, **reading: Any) -> Table:
         columns = [*self.columns, *self.given_columns]
+        if isinstance(source, Frame):
+            source = source.select(columns).to_arrow()
         reading |= {"given": self.given_columns, "warn": False}
         return read_table(source, columns=columns, drop_missing=drop_missing, **reading)
 

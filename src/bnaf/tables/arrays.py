@@ -47,6 +47,8 @@ def array_columns(
 
 
 def _array_column(name: str, values: np.ndarray) -> RawColumn:
+    if values.dtype.kind in "mM" and values.ndim == 1:
+        return RawColumn(name, str(values.dtype), None, cells=_dates(values), rows=len(values))
     if values.dtype.kind not in "buif" or values.ndim != 1:
         cells = object_cells(values.tolist()) if values.ndim == 1 else None
         return RawColumn(name, str(values.dtype), None, cells=cells, rows=len(values))
@@ -58,6 +60,24 @@ def _array_column(name: str, values: np.ndarray) -> RawColumn:
     return RawColumn(name, np.dtype(kind).newbyteorder("=").name, values, rounded=rounded)
 
 
+def _dates(values: np.ndarray) -> Any:
+    """Return NumPy's dates or durations as an Arrow column; none where Arrow has not the unit."""
+    import pyarrow as pa
+
+    try:
+        return pa.chunked_array([pa.array(values)])
+    except (pa.ArrowException, TypeError):
+        return None
+
+
+def _is_missing(cell: Any) -> bool:
+    """Tell whether a cell is none, nan, or, as that of pandas, not even equal to anything."""
+    try:
+        return cell is None or bool(cell != cell)
+    except (TypeError, ValueError):
+        return True
+
+
 def object_cells(cells: Iterable[Any]) -> Any:
     """Return Python's own values as an Arrow column; of several types, as text.
 
@@ -65,7 +85,7 @@ def object_cells(cells: Iterable[Any]) -> Any:
     """
     import pyarrow as pa
 
-    found = [None if cell is None or cell != cell else cell for cell in cells]
+    found = [None if _is_missing(cell) else cell for cell in cells]
     if not all(isinstance(cell, PLAIN) for cell in found if cell is not None):
         return None
     try:

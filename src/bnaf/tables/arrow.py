@@ -9,6 +9,7 @@ from bnaf.tables.table import Table, typed_columns
 NUMPY_NAMES = {"halffloat": "float16", "float": "float32", "double": "float64"}
 
 
+STRINGS = ("string", "large_string", "string_view")
 LARGEST_WHOLE = 2**53  # up to which float64 has every whole number
 
 
@@ -76,7 +77,8 @@ def number_name(kind: Any) -> str | None:
 def text_name(kind: Any) -> str:
     """Return what to call an Arrow type that stands for no numbers."""
     plain = str(_plain(kind))
-    return "text" if "string" in plain or "binary" in plain else plain
+    binary = plain.startswith(("binary", "large_binary", "fixed_size_binary"))
+    return "text" if plain in STRINGS or binary else plain
 
 
 def float_values(column: Any) -> np.ndarray:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bnaf.errors import TableError
-from bnaf.tables.arrow import RawColumn, arrow_column, number_name, to_arrow
+from bnaf.tables.arrow import STRINGS, RawColumn, arrow_column, number_name, to_arrow
 from bnaf.tables.column import DATES, Column
 from bnaf.tables.marks import read_days
 from bnaf.tables.names import list_columns
@@ -206,7 +206,7 @@ def _masked(cells: Any, empty: np.ndarray) -> Any:
 
 
 def _is_text(kind: Any) -> bool:
-    return "string" in str(kind) and not _is_dictionary(kind)
+    return str(kind) in STRINGS
 
 
 def _is_dictionary(kind: Any) -> bool:

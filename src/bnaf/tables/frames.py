@@ -181,7 +181,10 @@ def read_frame(
         return frame if columns is None else frame.select(columns)
     limits = Limits(most_columns, most_expansion)
     markers = (*EMPTY, *missing)
-    reading = Reading(format, delimiter, decimal, header, key, None, limits, markers, names, texts)
+    wanted = None if names else columns
+    reading = Reading(
+        format, delimiter, decimal, header, key, wanted, limits, markers, names, texts
+    )
     raw = read_columns(source, reading)
     index, raw = (None, raw) if names is not None else part_index(raw, columns)
     raw = give_names(raw, names)

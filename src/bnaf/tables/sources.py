@@ -168,7 +168,7 @@ def _pandas_columns(frame: Any) -> list[RawColumn]:
         name = "_".join(map(str, label)) if isinstance(label, tuple) else str(label)
         try:
             values = pa.chunked_array([pa.array(frame.iloc[:, index], from_pandas=True)])
-        except pa.ArrowException:  # objects of several types
+        except (pa.ArrowException, OverflowError):  # objects of several types, or huge numbers
             kind, cells = str(frame.dtypes.iloc[index]), object_cells(frame.iloc[:, index])
             columns.append(RawColumn(name, kind, None, cells=cells, rows=len(frame)))
         else:
@@ -199,7 +199,7 @@ def _named_columns(source: Any) -> list[RawColumn]:
         )
     try:
         cells = [pa.array(cell, from_pandas=True) for cell in values]
-    except (pa.ArrowException, TypeError) as error:
+    except (pa.ArrowException, TypeError, OverflowError) as error:
         raise TableError(
             f"Expected columns of numbers, text or dates, got others: {error}"
         ) from None
@@ -209,4 +209,7 @@ def _named_columns(source: Any) -> list[RawColumn]:
 def _as_list(cells: object) -> Any:
     if isinstance(cells, str | bytes | Path) or not hasattr(cells, "__len__"):
         return [cells]
-    return cells.tolist() if hasattr(cells, "tolist") else cells
+    if getattr(cells, "ndim", 1) == 0:
+        return [cells.item() if hasattr(cells, "item") else cells]
+    dated = getattr(getattr(cells, "dtype", None), "kind", None) in ("m", "M")
+    return cells.tolist() if hasattr(cells, "tolist") and not dated else cells
