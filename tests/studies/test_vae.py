@@ -495,13 +495,12 @@ def test_posteriors_start_near_a_gaussian_but_iaf():
             assert divergence.mean() < 10
 
 
-def test_the_flow_has_a_rate_of_its_own_where_a_posterior_says_so():
+def test_contexts_have_a_rate_of_their_own_where_a_posterior_says_so():
     vae = trial("bnaf-onto").build()
-    flow = vae.posterior.flow
-    optimiser = make_optimiser(vae, 0.5, 10.0, [*vae.parameters()])
+    optimiser = make_optimiser(vae, 0.5, 0.1, [*vae.parameters()])
     networks, own = optimiser.param_groups
-    assert (networks["lr"], own["lr"]) == (0.5, 5.0)
-    assert {*own["params"]} == {flow.networks.weight, flow.networks.log_gain, flow.gates}
+    assert (networks["lr"], own["lr"]) == (0.5, 0.05)
+    assert {*own["params"]} == {*vae.posterior.flow.conditioner.parameters()}
     assert {*networks["params"], *own["params"]} == {*vae.parameters()}
     (only,) = make_optimiser(vae, 0.5, 1.0, [*vae.parameters()]).param_groups
     assert {*only["params"]} == {*vae.parameters()}

@@ -67,8 +67,7 @@ class Variant:
         training: Arguments of the training settings.
         flow: Name of its flow in the registry; none for the Gaussian alone.
         settings: Arguments of the flow.
-        flow_rate: How many times the rate of all networks the weights of the flow get, but those
-            of its context network.
+        context_rate: How many times the rate of all else the context network of the flow gets.
         weights_ratio: Its weights over those of B-NAF, in the paper.
         amortised: Thousands of numbers that are predicted for each image, in the paper.
         reasons: Why it departs from the paper, by setting.
@@ -79,7 +78,7 @@ class Variant:
     training: Mapping[str, Any]
     flow: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
-    flow_rate: float = 1.0
+    context_rate: float = 1.0
     weights_ratio: float | None = None
     amortised: float | None = None
     reasons: Mapping[str, str] = field(default_factory=dict)
@@ -171,7 +170,7 @@ class VaeTrial:
         """Name of its files, with a digest of all settings but the epochs: more carry it on."""
         variant, images = self.variant, self.images
         facts: list[Any] = [variant.flow, dict(variant.settings), dict(variant.training)]
-        facts += [variant.flow_rate, self.warm_up, images.kind, images.variance_bounds]
+        facts += [variant.context_rate, self.warm_up, images.kind, images.variance_bounds]
         digest = hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=4)
         return "-".join((STUDY, images.name, variant.name, str(self.seed), digest.hexdigest()))
 

@@ -92,7 +92,7 @@ def train(
         source,
         valid=evaluation_source(images.valid),
         objective=NegativeELBO(vae, warm_up=trial.warm_up * batches),
-        optimiser=partial(make_optimiser, vae, settings.rate, trial.variant.flow_rate),
+        optimiser=partial(make_optimiser, vae, settings.rate, trial.variant.context_rate),
         settings=settings,
         checkpoint=checkpoint,
         checkpoint_every=CHECKPOINT_SECONDS,
@@ -109,27 +109,26 @@ def train(
 
 
 def make_optimiser(
-    vae: VAE, rate: float, flow_rate: float, parameters: Sequence[nn.Parameter]
+    vae: VAE, rate: float, context_rate: float, parameters: Sequence[nn.Parameter]
 ) -> Adamax:
-    """Return the published optimiser, with a rate of its own for the weights of the flow.
+    """Return the published optimiser, with a rate of its own for the flow's context network.
 
     Args:
         vae: What is trained.
-        rate: Rate of ordinary networks, that of the flow's contexts included.
-        flow_rate: How many times that the other weights of the flow get.
+        rate: Rate of all else.
+        context_rate: How many times that the context network gets.
         parameters: All that is trained.
     """
     flow = vae.posterior.flow
     own: set[nn.Parameter] = set()
-    if flow is not None and flow_rate != 1:
-        contexts = {weight for _, weights in flow.rates().values() for weight in weights}
-        own = {*flow.parameters()} - contexts
+    if flow is not None and context_rate != 1:
+        own = {*flow.get_submodule("conditioner").parameters()}
     groups: list[dict[str, Any]] = [
         {"params": [weight for weight in parameters if weight not in own], "of": "networks"}
     ]
     if own:
         weights = [weight for weight in parameters if weight in own]
-        groups.append({"params": weights, "lr": flow_rate * rate, "of": "flow"})
+        groups.append({"params": weights, "lr": context_rate * rate, "of": "context"})
     return Adamax(groups, lr=rate, eps=EPSILON)
 
 
@@ -240,7 +239,7 @@ def make_record(
         "weights": count_weights(flow),
         "settings": {} if flow is None else flow.settings,
         "training": training.settings
-        | {"optimiser": "Adamax", "eps": EPSILON, "flow_rate": trial.variant.flow_rate},
+        | {"optimiser": "Adamax", "eps": EPSILON, "context_rate": trial.variant.context_rate},
         "objective": {"warm_up_epochs": trial.warm_up},
         "skipped_steps": training.skipped,
         "seconds": training.seconds,
