@@ -13,10 +13,9 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from shared import Record, measure_apart, read_records, use_two_threads, write_report
+from shared import Record, measure_missing, use_two_threads
 
 from bnaf.flows.registry import flow_named, flow_names
 
@@ -103,17 +102,15 @@ def main() -> None:
         return run_case(law, flow, float(rate), float(seconds), int(seed))
     options = read_arguments()
     use_two_threads()
-    records = read_records(options.out)
-    for flow, law, rate in plan_cases(options):
-        case: dict[str, Any] = {"law": law, "flow": flow, "rate": rate}
-        case |= {"budget": options.seconds, "seed": options.seed}
-        if any(case.items() <= record.items() for record in records):
-            continue
-        found = measure_apart(__file__, case.values())
-        records.append(case | found)
-        write_report(options.out, records)
-        said = found["failure"] or f"{found['valid']:.3f} nats, {found['steps']:,} steps"
-        print(f"{flow:12} {law:20} {rate:<7g} {said}", flush=True)
+    told = {"budget": options.seconds, "seed": options.seed}
+    measure_missing(
+        __file__,
+        options.out,
+        [
+            {"law": law, "flow": flow, "rate": rate} | told
+            for flow, law, rate in plan_cases(options)
+        ],
+    )
 
 
 if __name__ == "__main__":

@@ -12,12 +12,12 @@ import argparse
 import json
 import sys
 import time
+from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from rates import LAWS, VALID_ROWS
-from shared import Record, measure_apart, read_records, use_two_threads, write_report
+from shared import Record, measure_missing, use_two_threads
 
 SIZES = ("3x20", "5x20", "3x40", "5x40")
 
@@ -68,22 +68,13 @@ def main() -> None:
         return run_case(law, int(rows), sizes, float(seconds), int(seed))
     options = read_arguments()
     use_two_threads()
-    records = read_records(options.out)
-    for law, rows, sizes in (
-        (law, rows, sizes)
-        for law in options.laws
-        for rows in options.rows
-        for sizes in options.sizes
-    ):
-        case: dict[str, Any] = {"law": law, "rows": rows, "sizes": sizes}
-        case |= {"budget": options.seconds, "seed": options.seed}
-        if any(case.items() <= record.items() for record in records):
-            continue
-        found = measure_apart(__file__, case.values())
-        records.append(case | found)
-        write_report(options.out, records)
-        said = found["failure"] or f"{found['valid']:.3f} nats, {found['steps']:,} steps"
-        print(f"{law:20} {rows:7} {sizes:6} {said}", flush=True)
+    told = {"budget": options.seconds, "seed": options.seed}
+    cases = product(options.laws, options.rows, options.sizes)
+    measure_missing(
+        __file__,
+        options.out,
+        [{"law": law, "rows": rows, "sizes": sizes} | told for law, rows, sizes in cases],
+    )
 
 
 if __name__ == "__main__":

@@ -276,8 +276,7 @@ class Encoding(ABC):
         columns = self._names(name)
         try:
             if isinstance(codes, np.ndarray):  # of any strides and order of bytes
-                native = codes.dtype.newbyteorder("=")
-                codes = np.ascontiguousarray(codes, dtype=native)
+                codes = np.asarray(codes, codes.dtype.newbyteorder("="), order="C")
             values = torch.as_tensor(codes)
         except TypeError:
             values = torch.empty(0, dtype=torch.complex64)
