@@ -65,12 +65,18 @@ def make_mlp(network: Network) -> Any:
 
 
 def use_two_threads() -> None:
-    """Bind this process to two cores, which is what JAX obeys, and tell torch."""
+    """Bind this process to two cores, which is what JAX obeys, and tell torch.
+
+    Where it may use one core alone (under `taskset`), it has one thread.
+    """
     import torch
 
+    threads = THREADS
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:THREADS])
-    torch.set_num_threads(THREADS)
+        cores = sorted(os.sched_getaffinity(0))[:THREADS]
+        os.sched_setaffinity(0, cores)
+        threads = len(cores)
+    torch.set_num_threads(threads)
 
 
 def measure_apart(script: str, arguments: Iterable[Any]) -> Record:

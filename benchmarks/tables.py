@@ -370,14 +370,14 @@ def conditional_table(*, short: bool = False) -> str:
     for budget in budgets[:1] if short else budgets:
         runs = [record for record in records if record["budget"] == budget]
         for title, show in CONDITIONAL_SHEETS[: 1 if short else None]:
-            lines += [conditional_sheet(f"{title}, {budget:g} s", runs, show), ""]
+            lines += [contest_sheet(f"{title}, {budget:g} s", runs, show), ""]
     if not short:
         told = ", ".join(f"{table} {nats:.2f}" for table, nats in PUBLISHED_NGBOOST.items())
         lines += [f"NGBoost's published nats, of other splits (protein in raw units): {told}.", ""]
     return "\n".join([*lines, describe(report)])
 
 
-def conditional_sheet(
+def contest_sheet(
     title: str, runs: Sequence[Record], show: Callable[[Sequence[Record]], str]
 ) -> str:
     """Return one number of every method and table; in brackets how many seeds, and failed ones."""
@@ -416,6 +416,49 @@ CONDITIONAL_SHEETS: list[tuple[str, Callable[[Sequence[Record]], str]]] = [
     ("coverage of 50 / 90 / 99 %", show_coverages),
     ("seconds", lambda runs: f"{mean(run['seconds'] for run in runs):.0f}"),
 ]
+
+
+def mixed_tables(*, short: bool = False) -> str:
+    """Return likelihood, samples and outliers of rows of every kind, means over seeds.
+
+    Args:
+        short: Whether to show likelihood and what trees tell samples by alone.
+    """
+    report = read("mixed")
+    lines: list[str] = []
+    for title, (question, name, show) in MIXED_SHEETS.items():
+        asked = [run for run in report["records"] if run["question"] == question]
+        known = {run["library"] for run in asked if name in run}
+        runs = [run for run in asked if run["library"] in known]
+        if runs and (not short or name in ("test", "auc")):
+            lines += [contest_sheet(title, runs, show), ""]
+    return "\n".join([*lines, describe(report)])
+
+
+MIXED_SHEETS: dict[str, tuple[str, str, Callable[[Sequence[Record]], str]]] = {
+    "test nats per row": ("rows", "test", show_nats),
+    "AUC of trees that tell samples from test rows": (
+        *("rows", "auc"),
+        lambda runs: f"{mean(run['auc'] for run in runs):.3f}",
+    ),
+    "Column Shapes / Column Pair Trends, %": (
+        *("rows", "shapes"),
+        lambda runs: " / ".join(
+            f"{100 * mean(run[name] for run in runs):.1f}" for name in ("shapes", "trends")
+        ),
+    ),
+    "test score of trees grown on samples": (
+        *("rows", "usefulness"),
+        lambda runs: f"{mean(run['usefulness'] for run in runs):.3f}",
+    ),
+    "seconds to fit": ("rows", "seconds", lambda runs: f"{mean(r['seconds'] for r in runs):.0f}"),
+    "AUC of outliers, among the rows of the fit / not": (
+        *("outliers", "auc_among"),
+        lambda runs: " / ".join(
+            f"{mean(run[name] for run in runs):.3f}" for name in ("auc_among", "auc_without")
+        ),
+    ),
+}
 
 
 def integration_table(name: str, case: str, contestant: str, columns: dict[str, str]) -> str:
@@ -548,6 +591,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "contexts": contexts_table,
     "conditional": conditional_table,
     "conditional-short": lambda: conditional_table(short=True),
+    "mixed": mixed_tables,
+    "mixed-short": lambda: mixed_tables(short=True),
     "training": lambda: training_table("training"),
     "rivals-training": lambda: training_table("rivals_training"),
     "rivals-training-short": lambda: training_table("rivals_training", short=True),
