@@ -12,6 +12,7 @@ from mixed_softmax import BinnedSoftmax
 from mixed_tables import snap
 
 FEW_ROWS = 10_000
+FEW_VALUES = 20  # up to which pylace takes whole numbers for levels
 
 
 class Independent(Contestant):
@@ -31,48 +32,66 @@ class Independent(Contestant):
 
 
 class Pylace(Contestant):
-    """CrossCat by pylace: numbers are continuous, empty cells and unseen levels by frequency."""
+    """CrossCat by pylace: numbers of few values are levels, as its own default has it.
+
+    Others are continuous. Empty cells and levels that it never saw are taken by frequency.
+    """
 
     def fit(self, rows: pd.DataFrame, seconds: float) -> None:
         import lace
         import polars as pl
 
         self.laws = [Marginal(column, rows[column.name], self.seed) for column in self.columns]
-        self.seen = {c.name: set(rows[c.name].dropna()) for c in self.columns if c.levels}
+        self.few = [
+            column.name
+            for column in self.columns
+            if not column.levels and rows[column.name].nunique() <= FEW_VALUES
+        ]
+        rows = self.tell(rows)
+        self.seen = {name: set(rows[name].dropna()) for name in rows if rows[name].dtype == object}
         lines = rows.assign(ID=[f"row {index}" for index in range(len(rows))])
         frame = pl.from_pandas(lines[["ID", *rows]], nan_to_null=True)
         builder = lace.CodebookBuilder.infer(cat_cutoff=0)
         self.engine = lace.Engine.from_df(frame, codebook=builder, n_states=8, rng_seed=self.seed)
         self.engine.update(100_000, timeout=int(seconds), quiet=True)
 
+    def tell(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Return rows whose numbers of few values are texts."""
+        texts = {
+            name: rows[name].map(repr).where(rows[name].notna(), None).astype(object)
+            for name in self.few
+        }
+        return rows.assign(**texts)
+
     def score(self, rows: pd.DataFrame) -> np.ndarray:
         import polars as pl
 
-        found = np.zeros(len(rows))
+        found, told = np.zeros(len(rows)), self.tell(rows)
         known = rows.notna()
         for law in self.laws:
             name, column = law.column.name, law.column
             if column.empty:
                 found += law.log_empty[rows[name].isna().astype(int)]
-            if column.levels:
-                unseen = (known[name] & ~rows[name].isin(self.seen[name])).to_numpy()
-                codes = pd.Categorical(rows[name][unseen], categories=column.levels).codes
-                found[unseen] += law.log_levels[codes]
+            if name in self.seen:
+                unseen = (known[name] & ~told[name].isin(self.seen[name])).to_numpy()
+                own = law.score(rows[name][unseen])
+                found[unseen] += own - (law.log_empty[0] if column.empty else 0.0)
                 known[name] &= ~unseen
             else:
                 found += np.where(known[name], np.log(column.step), 0.0)
-        for pattern, lines in rows.groupby([*map(known.get, rows)], sort=False).groups.items():
+        for pattern, lines in told.groupby([*map(known.get, told)], sort=False).groups.items():
             there = [
-                name for name, shown in zip(rows, np.atleast_1d(pattern), strict=True) if shown
+                name for name, shown in zip(told, np.atleast_1d(pattern), strict=True) if shown
             ]
-            part = pl.from_pandas(rows.loc[lines, there])
+            part = pl.from_pandas(told.loc[lines, there])
             found[lines] += np.atleast_1d(np.asarray(self.engine.logp(part)))
         return found
 
     def sample(self, count: int) -> pd.DataFrame:
         names = [column.name for column in self.columns]
         drawn = self.engine.simulate(names, n=count).to_pandas()
-        return snap(drawn, self.columns)
+        numbers = {name: drawn[name].astype(float) for name in self.few}
+        return snap(drawn.assign(**numbers), self.columns)
 
 
 class Ours(Contestant):

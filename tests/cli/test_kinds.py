@@ -74,6 +74,36 @@ def test_a_dry_run_shows_columns_that_are_chosen(folder):
     assert succeed(*words).stdout.splitlines()[-1] == "90 rows, 2 columns"
 
 
+def test_a_dry_run_without_chosen_columns_shows_all_and_which_are_given(folder):
+    shown = succeed("fit", folder / "t.csv.gz", "--dry-run", "--given", "city").stdout
+    whole = succeed("fit", folder / "t.csv.gz", "--dry-run").stdout
+    assert shown.splitlines()[-1] == whole.splitlines()[-1]
+    (line,) = [line for line in shown.splitlines() if line.startswith("city")]
+    assert line.split(None, 1)[1].startswith("given, ")
+
+
+def test_a_dry_run_refuses_what_the_fit_would(folder):
+    result = run("fit", folder / "t.csv.gz", "--dry-run", "--flow", "glow")
+    assert result.exit_code == 1
+    assert "takes numbers alone" in result.stderr
+
+
+def test_a_level_with_an_equals_sign_may_be_given(tmp_path):
+    rows = "\n".join(f"{level},{number}" for level in ("<=50K", ">50K") for number in range(40))
+    (tmp_path / "t.csv").write_text(f"income,age\n{rows}\n")
+    succeed("fit", tmp_path / "t.csv", *QUICK, "--out", tmp_path / "m.safetensors")
+    drawn = succeed("sample", tmp_path / "m.safetensors", "-n", "3", "--given", "income=<=50K")
+    assert drawn.stdout.count("<=50K") == 3
+
+
+@pytest.mark.parametrize("option", ["--as", "--bounds"])
+def test_a_column_is_told_of_once(folder, option):
+    value = "weight=number" if option == "--as" else "weight=0:"
+    result = run("fit", folder / "t.csv.gz", "--dry-run", option, value, option, value)
+    assert result.exit_code == 2
+    assert "names 'weight' twice" in result.stderr
+
+
 def test_kinds_and_bounds_are_those_of_the_fit(folder, tmp_path):
     words = ["fit", folder / "t.csv.gz", "--columns", "visits,weight", "--as", "visits=number"]
     words += ["--bounds", "weight=0:", *QUICK, "--out", tmp_path / "m.safetensors"]

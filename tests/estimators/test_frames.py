@@ -325,3 +325,22 @@ def test_arrays_whose_only_value_is_missing_in_places_are_fitted():
     rows = np.random.default_rng(0).normal(size=(60, 2))
     rows[:, 1] = np.where(np.arange(60) % 3, 1.0, np.nan)
     assert np.isfinite(FlowDensity(**SMALL).fit(rows).score_samples(rows)).all()
+
+
+def test_columns_of_y_beside_text_stay_numbers():
+    draws = np.random.default_rng(0)
+    X = pd.DataFrame({"age": draws.normal(size=80), "city": ["Rome", "Oslo"] * 40})
+    y = pd.DataFrame({"plan": ["a", "b", "c", "a"] * 20, "fee": draws.normal(size=80)})
+    law = ConditionalFlowDensity(training={"steps": 3}).fit(X, y)
+    assert law.model_.encoding.read_as["fee"].startswith("numbers")
+    drawn = law.sample(X, 2, random_state=0)
+    assert {*drawn[..., 0].ravel()} <= {"a", "b", "c"}
+
+
+def test_dates_as_y_are_drawn_and_have_no_mean():
+    dates = pd.Series(pd.date_range("2024-01-01", periods=80), name="day")
+    X = pd.DataFrame({"city": ["Rome", "Oslo"] * 40})
+    law = ConditionalFlowDensity(training={"steps": 3}).fit(X, dates)
+    assert law.sample(X, 2, random_state=0).dtype.kind in "MO"
+    with pytest.raises(SettingsError, match="got dates as y; sample draws some"):
+        law.predict(X)

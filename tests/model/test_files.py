@@ -335,7 +335,7 @@ HOSTILE = {
     "no_scale": (put("standardisation", {"location": [0, 0]}), r"do not fit its flow: 'scale'"),
     "record": (put("record", None), r"'record' of type dict in its header, got NoneType"),
     "newer": (put("format", 99), r"format 99, written by bnaf .*; this version .* Update bnaf"),
-    "older": (put("format", 0), r"format 0, which this version .* no longer reads; expected 4"),
+    "older": (put("format", 0), r"format 0, which this version .* no longer reads; expected 5"),
     "format": (put("format", "one"), r"expects a format number in its header, got 'one'"),
 }
 
@@ -494,10 +494,10 @@ def test_a_claim_of_large_tensors_is_refused(tmp_path):
 
 
 def test_older_formats_are_upgraded(model_file, monkeypatch):
-    monkeypatch.setattr(files, "FORMAT", 5)
-    with pytest.raises(StorageError, match="is of format 4, which this version"):
+    monkeypatch.setattr(files, "FORMAT", 6)
+    with pytest.raises(StorageError, match="is of format 5, which this version"):
         load(model_file)
-    monkeypatch.setitem(files.UPGRADES, 4, lambda header: {**header, "record": {"upgraded": 1}})
+    monkeypatch.setitem(files.UPGRADES, 5, lambda header: {**header, "record": {"upgraded": 1}})
     assert load(model_file).record == {"upgraded": 1}
 
 

@@ -7,9 +7,10 @@ import torch
 from kinds import QUICK, fit_kinds
 from pyarrow.parquet import ParquetFile
 
-from bnaf import BNAF, Model, SettingsError, TableError
+from bnaf import BNAF, Model, SettingsError, TableError, TrainingSettings
 from bnaf.columns.category import MOST_LEVELS, Category
 from bnaf.columns.detection import fit_column
+from bnaf.columns.schema import Schema
 from bnaf.evaluation.independent import score_independent
 from bnaf.report.assessment import assess
 from bnaf.tables.frames import read_frame
@@ -207,3 +208,52 @@ def test_only_the_columns_that_are_wanted_are_read_of_a_parquet_file(tmp_path):
     with pytest.raises(TableError):
         read_frame(path)
     assert read_frame(path, columns=["size"]).names == ("size",)
+
+
+def test_complete_rows_are_drawn_where_hardly_any_is():
+    draws = np.random.default_rng(0)
+    cells = draws.normal(size=(200, 12)).round(1)
+    frame = pd.DataFrame(cells, columns=[f"x{place}" for place in range(12)])
+    frame = frame.mask(draws.random(frame.shape) < 0.5).assign(nothing=np.nan)
+    model = fit_kinds(frame.assign(city=["Rome", None] * 100))
+    drawn = model.sample_table(30, complete=True, seed=0).to_pandas()
+    assert drawn["nothing"].isna().all()
+    assert not drawn.drop(columns="nothing").isna().any(axis=None)
+
+
+def test_levels_of_complete_rows_are_those_of_rows_that_happen_to_be_complete():
+    draws = np.random.default_rng(0)
+    city = draws.choice(["Rome", "Oslo"], 400)
+    frame = pd.DataFrame({"city": city, "x": draws.normal(size=400)})
+    frame.loc[(city == "Rome") & (draws.random(400) < 0.9), "x"] = np.nan
+    model = fit_kinds(frame, settings=TrainingSettings(steps=200, seed=1))
+    drawn = model.sample_table(20_000, seed=0).to_pandas().dropna()["city"]
+    complete = model.sample_table(20_000, complete=True, seed=1).to_pandas()["city"]
+    shares = [float((column == "Rome").mean()) for column in (drawn, complete)]
+    assert shares[1] == pytest.approx(shares[0], abs=0.03)
+
+
+def test_categories_of_intervals_are_levels():
+    frame = CITIES.assign(band=pd.cut(CITIES["price"], [-1, 0.5, 1, 99]))
+    model = fit_kinds(frame)
+    assert model.encoding.read_as["band"] == "ordered category of 3 levels"
+    assert {*model.sample_table(50, seed=0).to_pandas()["band"]} <= {*frame["band"].astype(str)}
+
+
+def test_a_schema_reads_a_frame_of_pandas():
+    assert Schema.fit(CITIES).describe()["city"] == "category of 3 levels"
+
+
+def test_empty_cells_that_a_model_does_not_know_are_refused_with_a_way_out():
+    model = Model.fit(NUMBERS, settings=QUICK, progress=False)
+    frame = NUMBERS.mask(NUMBERS["price"] > 1)
+    with pytest.raises(TableError, match="flow='mixed', which integrates them out"):
+        model.log_prob(frame)
+
+
+@pytest.mark.parametrize("frame", [NUMBERS, CITIES])
+def test_masses_and_densities_of_a_column_add_up_to_one(frame):
+    whole = frame.assign(visits=np.random.default_rng(1).poisson(3.0, len(frame)))
+    model = fit_kinds(whole, columns=["visits"], flow="mixed")
+    cells = pd.DataFrame({"visits": np.arange(0, 400)})
+    assert model.log_prob(cells, warn=False).exp().sum().item() == pytest.approx(1, abs=1e-6)

@@ -11,11 +11,10 @@ from typing import Any
 
 import typer
 
-from bnaf.cli import options
 from bnaf.cli.messages import say
 from bnaf.cli.places import check_new, is_stream
 from bnaf.cli.screen import show_json, show_lines, show_table
-from bnaf.errors import Argument, KindError, StorageError
+from bnaf.errors import Argument, KindError, StorageError, TableError
 from bnaf.flows.flow import Flow
 from bnaf.flows.registry import flow_named
 from bnaf.model.files import load, save
@@ -24,9 +23,9 @@ from bnaf.tables.arrow import ArrowColumns
 from bnaf.tables.formats import written_format
 from bnaf.tables.frame_streams import FrameStream
 from bnaf.tables.frames import Frame, read_frame
-from bnaf.tables.names import list_columns
-from bnaf.tables.opening import is_large, open_stream
+from bnaf.tables.names import find_columns, list_columns
 from bnaf.tables.reading import read_table
+from bnaf.tables.streams import ParquetStream
 from bnaf.tables.table import Table
 from bnaf.tables.ties import nothing_varies
 from bnaf.tables.writing import write_table
@@ -188,8 +187,24 @@ def read_any(
     frame = read_frame(path, columns=columns, **reading)
     if frame.index is not None:
         say("the first column, which numbers the rows, is left out.")
+    return _without(frame, drop_missing, drop_constant)
+
+
+def _without(frame: Frame, drop_missing: bool, drop_constant: bool) -> Frame:
+    """Return a frame without rows that have an empty cell, and without columns of one value.
+
+    Raises:
+        TableError: If nothing is left.
+    """
     if drop_missing:
-        frame = frame.take(frame.complete)
+        complete = frame.take(frame.complete)
+        if not len(complete):
+            raise TableError(
+                f"All {len(frame):,} rows have an empty cell, expected some without; leave out ",
+                Argument("drop_missing", True),
+                ", for empty cells are taken as they are.",
+            )
+        frame = complete
     if drop_constant:
         kept = [column.name for column in frame.columns if not column.constant]
         if not kept:
@@ -220,44 +235,46 @@ def read_numbers(path: Path, flows: Sequence[str], how: Mapping[str, Any]) -> Ta
     return read_table(frame.to_arrow(), **{name: how[name] for name in own})
 
 
-def sample_any(path: Path, reading: dict[str, Any], columns: Sequence[str] | None) -> Frame:
-    """Return the rows that columns of a stream are read off, and say how many they are."""
-    rows = open_stream(path, columns=columns, kinds=True, **options.streaming(reading))
-    assert isinstance(rows, FrameStream)
-    frame = rows.sample()
-    if len(frame) < rows.rows:
-        say(f"columns are read off a random sample, {len(frame):,} of {rows.rows:,} rows.")
-    return frame
-
-
 def show_kinds(
-    path: Path,
-    reading: dict[str, Any],
-    columns: Sequence[str] | None,
-    given: Sequence[str] | None,
+    rows: Table | ParquetStream | Frame | FrameStream,
+    given: Sequence[str],
     meanings: dict[str, Any],
     *,
-    stream: bool | None,
     as_json: bool,
 ) -> None:
-    """Print how the columns of a table are read."""
+    """Print how a fit would read the columns of a table.
+
+    Args:
+        rows: The table, as the fit takes it.
+        given: Columns to condition on.
+        meanings: What is told of columns.
+        as_json: Whether to print JSON.
+    """
     from bnaf.columns.schema import Schema
 
-    names = [*(options.split_names(columns) or []), *(options.split_names(given) or [])]
-    if stream or (stream is None and is_large(path, names or None)):
-        frame = sample_any(path, reading, names or None)
+    if isinstance(rows, FrameStream):
+        frame = rows.sample()
+        if len(frame) < rows.rows:
+            say(f"columns are read off a random sample, {len(frame):,} of {rows.rows:,} rows.")
+        rows = frame
+    if isinstance(rows, Frame):
+        count, told = len(rows), Schema.fit(rows, **meanings).describe()
+        empty = {name: int(rows[name].empty.sum()) for name in rows.names}
     else:
-        frame = read_any(path, reading, names or None, False, False)
-    told = Schema.fit(frame, **meanings).describe()
-    rows = [[name, told[name], int(frame[name].empty.sum())] for name in frame.names]
+        count = rows.rows if isinstance(rows, ParquetStream) else len(rows)
+        told, empty = dict.fromkeys(rows.columns, "numbers"), dict.fromkeys(rows.columns, 0)
+    find_columns(given, [*empty])
+    lines = [
+        [name, f"given, {told[name]}" if name in given else told[name], cells]
+        for name, cells in empty.items()
+    ]
     if as_json:
         keys = ("name", "read_as", "empty")
-        show_json(
-            {"rows": len(frame), "columns": [dict(zip(keys, row, strict=True)) for row in rows]}
-        )
+        listed = [dict(zip(keys, line, strict=True)) for line in lines]
+        show_json({"rows": count, "columns": listed})
         return
-    show_table(["column", "read as"], [row[:2] for row in rows])
-    show_lines(f"{len(frame):,} rows, {len(rows)} columns")
+    show_table(["column", "read as"], [line[:2] for line in lines])
+    show_lines(f"{count:,} rows, {len(lines)} columns")
 
 
 def read_share(

@@ -97,14 +97,10 @@ def fit(
     for name in conditions:
         if name in (names or []):
             raise typer.BadParameter(f"{name!r} is both in --columns and in --given; choose one.")
-    if dry_run:
-        from bnaf.cli.files import show_kinds
-
-        show_kinds(table, reading, columns, given, meanings, stream=stream, as_json=as_json)
-        return
-    if out is None:
-        raise typer.BadParameter("--out is needed, or --dry-run; name the file to write.")
-    check_output(out, as_json=as_json)
+    if not dry_run:
+        if out is None:
+            raise typer.BadParameter("--out is needed, or --dry-run; name the file to write.")
+        check_output(out, as_json=as_json)
     from bnaf.cli.files import (
         continues,
         numbers_alone,
@@ -112,6 +108,7 @@ def fit(
         read_share,
         reads_kinds,
         save_model,
+        show_kinds,
         streams_kinds,
     )
     from bnaf.model.description import describe
@@ -124,8 +121,9 @@ def fit(
     from bnaf.tables.table import Table
     from bnaf.training import TrainingSettings
 
-    force = force or continues(out, checkpoint)
-    check_new(out, force=force)
+    if out is not None and not dry_run:
+        force = force or continues(out, checkpoint)
+        check_new(out, force=force)
     settings = TrainingSettings(
         **options.chosen(seconds=seconds, epochs=epochs, steps=steps, seed=seed),
         **options.chosen(devices=options.count_devices(devices), nodes=nodes, strategy=strategy),
@@ -151,6 +149,9 @@ def fit(
             rows = read_table(table, **how, drop_constant=drop_constant)
         else:
             rows = read_any(table, reading, how["columns"], drop_missing, drop_constant)
+    if out is None or dry_run:
+        show_kinds(rows, conditions, meanings, as_json=as_json)
+        return
     if isinstance(rows, Table | ParquetStream):
         how |= {"dequantise": rows.grid}
     try:
@@ -200,7 +201,8 @@ def _report(facts: dict[str, Any], out: Path, *, as_json: bool) -> None:
     if as_json:
         show_json(facts)
     else:
-        said = [f"log-likelihood {number(training.get('log_likelihood'))} nats per row"]
+        found = number(training.get("log_likelihood"))
+        said = [f"log-likelihood {found} nats per row while training"]
         if "valid_log_likelihood" in training:
             said.append(f"validation {number(training['valid_log_likelihood'])}")
         given = f" given {len(facts['given_columns'])}" if facts["given_columns"] else ""

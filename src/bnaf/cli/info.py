@@ -34,6 +34,11 @@ def info(model: options.ModelFile, as_json: options.Json = False) -> None:
         given = [column | {"type": "given"} for column in facts["given_columns"]]
         keys = [key for key in COLUMN_KEYS if any(key in column for column in facts["columns"])]
         columns = [*facts["columns"], *given]
+        columns += [
+            dict.fromkeys(keys, "")
+            | {"name": column["name"], "read_as": f"left out: {column['reason']}"}
+            for column in facts["left_out"]
+        ]
         show_table(keys, [[column[key] for key in keys] for column in columns])
 
 

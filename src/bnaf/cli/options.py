@@ -172,22 +172,40 @@ def noisy(names: Sequence[str] | None) -> bool | list[str]:
     return wanted == [TIES] or (wanted or False)
 
 
-def read_pairs(option: str, words: Sequence[str] | None, *, empty: bool = False) -> dict[str, str]:
-    """Return what was told of columns as column=value, by column; values hold no equals sign.
+def read_pairs(
+    option: str,
+    words: Sequence[str] | None,
+    *,
+    empty: bool = False,
+    columns: Sequence[str] = (),
+) -> dict[str, str]:
+    """Return what was told of columns as column=value, by column.
 
     Args:
         option: What they were told with.
         words: The pairs.
         empty: Whether a value may be left out.
+        columns: Columns that are known; values of others hold no equals sign.
 
     Raises:
-        BadParameter: If one is no such pair.
+        BadParameter: If one is no such pair, or a column is told of twice.
+
+    Example:
+        >>> read_pairs("--given", ["income=<=50K"], columns=["age", "income"])
+        {'income': '<=50K'}
     """
-    pairs = [word.rpartition("=") for word in words or ()]
-    for word, (name, _, value) in zip(words or (), pairs, strict=True):
+    found: dict[str, str] = {}
+    for word in words or ():
+        known = max((name for name in columns if word.startswith(f"{name}=")), key=len, default="")
+        name, value = known, word[len(known) + 1 :]
+        if not known:
+            name, _, value = word.rpartition("=")
         if not name or not (value or empty):
             raise BadParameter(f"{option} expects column=value, got {word!r}.")
-    return {name: value for name, _, value in pairs}
+        if name in found:
+            raise BadParameter(f"{option} names {name!r} twice; name each column once.")
+        found[name] = value
+    return found
 
 
 def read_meanings(kinds: Sequence[str] | None, bounds: Sequence[str] | None) -> dict[str, Any]:

@@ -78,7 +78,8 @@ def read_conditions(pairs: Sequence[str], model: "Model") -> dict[str, str | Non
     Raises:
         BadParameter: If there is no such column, or it has no empty cells.
     """
-    values, columns = options.read_pairs("--given", pairs, empty=True), conditions_of(model)
+    columns = conditions_of(model)
+    values = options.read_pairs("--given", pairs, empty=True, columns=columns)
     unknown = [name for name in values if name not in columns]
     if unknown and columns:
         raise typer.BadParameter(

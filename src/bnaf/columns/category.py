@@ -116,6 +116,10 @@ class Category(Kind):
     def may_be_empty(self) -> bool:
         return bool(self.empty)
 
+    @property
+    def empty_level(self) -> int:
+        return self.levels - 1 if self.empty else -1
+
     def describe(self) -> str:
         total = len(self.known) + len(self.pooled)
         if total == YES_NO:

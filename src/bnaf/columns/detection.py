@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from bnaf.columns.bounds import choose_bounds
 from bnaf.columns.category import Category
 from bnaf.columns.constant import Constant
 from bnaf.columns.date import Date
@@ -12,6 +13,7 @@ from bnaf.columns.grid import Grid
 from bnaf.columns.kind import Bounds, Kind, Values
 from bnaf.columns.lattice import ROWS_PER_VALUE, is_gridded
 from bnaf.columns.number import Number
+from bnaf.columns.opening import Opening
 from bnaf.columns.ranges import finite_numbers
 from bnaf.columns.text import LeftOut
 from bnaf.errors import Argument, SettingsError, TableError
@@ -57,10 +59,20 @@ def fit_column(
         raise SettingsError(
             f"kinds must be among {', '.join(CHOICES)}, got {kind!r} for {column.name!r}."
         )
+    if bounds is not None and kind in ("category", "text"):
+        raise TableError(
+            f"{list_columns([column.name])} is told to be of kind {kind!r}, which has no bounds; "
+            "leave out one of the two."
+        )
     if kind == "text":
         return LeftOut(column.name, "left out as told")
     seen = column if seen is None else seen
     if kind is None and (reason := _useless(seen, numbers)):
+        if bounds is not None:
+            raise TableError(
+                f"{list_columns([column.name])} is left out ({reason}), and bounds were told of "
+                "it; say of what kind it is, too."
+            )
         return LeftOut(column.name, reason)
     if not len(column.present):
         return Constant.fit(column)
@@ -78,6 +90,8 @@ def fit_column(
     if kind == "date":
         return Date.fit(column, weights, bounds)
     column = column.as_numbers()
+    # of all rows, so that none of those that are not fitted is impossible
+    bounds = choose_bounds(column.name, finite_numbers(seen.as_numbers()), bounds)
     if kind == "number":
         return Number.fit(column, weights, bounds)
     return Grid.fit(column, weights, bounds, whole=kind == "whole")
@@ -116,15 +130,29 @@ def is_plain(
         bounds: Least and largest value of some columns, by name.
     """
     for column in frame.select([*names, *given]).columns:
-        if column.holds != "numbers" or column.empty.any() or column.name in bounds:
+        if column.holds != "numbers" or column.empty.any():
             return False
         if column.name in given and column.name not in kinds:
             continue
         if (kinds.get(column.name) or find_kind(column)) != Number.name or column.constant:
             return False
-        if Number.fit(column).levels:  # some value is taken often
+        if Number.fit(column, None, bounds.get(column.name)).levels:  # a value is taken often
             return False
     return True
+
+
+def open_columns(frame: Frame, bounds: Mapping[str, Bounds]) -> dict[str, Opening]:
+    """Return how plain numbers are opened that have bounds, learned or given, by name.
+
+    Args:
+        frame: The columns, all rows of them.
+        bounds: Least and largest value of some columns, by name.
+    """
+    found = {
+        column.name: Number.fit(column, None, bounds.get(column.name)).opening
+        for column in frame.columns
+    }
+    return {name: opening for name, opening in found.items() if opening.bounds != (None, None)}
 
 
 def _bounded(column: Column) -> str:

@@ -69,6 +69,11 @@ class Kind(ABC):
         """Whether some cells were empty, so that this has a probability."""
 
     @property
+    def empty_level(self) -> int:
+        """The level that an empty cell is; -1 where there is none."""
+        return 1 if self.may_be_empty else -1
+
+    @property
     def given_numbers(self) -> int:
         """Whether it has a number when it is conditioned on, as 0 or 1."""
         return self.numbers

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 
 from bnaf.columns.bounds import choose_bounds, open_ends, outside, told_bounds
 from bnaf.columns.kind import Bounds, Kind, Parts, Snapped, Values, shown, told_empty
 from bnaf.columns.lattice import MOST_DIGITS, find_lattice
-from bnaf.columns.opening import Opening
+from bnaf.columns.opening import SOFT, Opening
 from bnaf.columns.ranges import finite_numbers, told_far, told_within
 from bnaf.columns.stored import (
     SMALLEST,
@@ -28,7 +29,6 @@ from bnaf.tables.table import TYPES
 
 ATOM_SHARE, ATOM_ROWS = 0.02, 5  # from which on a value that repeats is an atom
 MOST_ATOMS, LISTED = 16, 4
-SOFT = 0.25  # deviations from a bound within which the scale is bent
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +73,7 @@ class Number(Kind):
             atoms, free = (), np.ones(len(values), dtype=bool)
         kept = np.ones(len(values)) if weights is None else weights[~column.empty]
         opening = Opening(chosen, SOFT * _moments(values[free], kept[free])[1])
-        location, scale = _moments(opening.apply(values[free])[0], kept[free])
+        location, scale = _moments(_open(opening, values[free])[0], kept[free])
         if not (math.isfinite(location) and 0 < scale < math.inf):
             raise TableError(
                 f"{list_columns([column.name])} holds numbers whose deviation is {scale:g}, "
@@ -119,7 +119,7 @@ class Number(Kind):
             level[values == atom] = 1 + bool(self.empty) + place
         level[column.empty] = 1.0 if self.empty else math.nan
         without = column.empty | (level > 0)
-        y, log_slope = self.opening.apply(values)
+        y, log_slope = _open(self.opening, values)
         middle = np.where(without, np.nan, (y - self.location) / self.scale)
         shift = np.where(without, 0.0, log_slope - math.log(self.scale))
         shift[outside(values, self.bounds) & ~column.empty] = -np.inf
@@ -129,7 +129,7 @@ class Number(Kind):
     def scores(self, column: Column) -> Parts:
         parts, column = self.encode(column), column.as_numbers()
         values = np.where(column.empty, self.seen[0], column.values)
-        own = (self.opening.apply(values)[0] - self.location) / self.scale
+        own = (_open(self.opening, values)[0] - self.location) / self.scale
         nothing = np.zeros(len(own))
         number = Snapped(np.where(column.empty, 0.0, own), nothing, nothing)
         level = None if parts.level is None else np.nan_to_num(parts.level, nan=0.0)
@@ -144,7 +144,7 @@ class Number(Kind):
         generator: np.random.Generator,
     ) -> Column:
         assert number is not None
-        values = self.opening.undo(self.location + self.scale * number)
+        values = self.opening.undo(torch.from_numpy(self.location + self.scale * number)).numpy()
         if self.digits >= 0:
             values = np.round(values, self.digits)
         values = np.clip(values, *open_ends(self.bounds))
@@ -191,6 +191,11 @@ class Number(Kind):
             text_of(stored, "type", TYPES),
             whole_of(stored, "empty"),
         )
+
+
+def _open(opening: Opening, values: Values) -> tuple[Values, Values]:
+    y, log_slope = opening.apply(torch.from_numpy(values))
+    return y.numpy(), log_slope.numpy()
 
 
 def _atoms(values: Values, bounds: Bounds) -> tuple[float, ...]:

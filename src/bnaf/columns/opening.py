@@ -2,11 +2,14 @@
 
 from typing import NamedTuple
 
-import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
 
-from bnaf.columns.kind import Bounds, Values
+from bnaf.columns.kind import Bounds
 
 NEAREST = 1e-9  # to a bound, as a share of the softness or of the range
+SOFT = 0.25  # deviations from a bound within which the scale is bent
 
 
 class Opening(NamedTuple):
@@ -27,33 +30,33 @@ class Opening(NamedTuple):
     bounds: Bounds
     soft: float
 
-    def apply(self, x: Values) -> tuple[Values, Values]:
+    def apply(
+        self, x: Float[Tensor, " *batch"]
+    ) -> tuple[Float[Tensor, " *batch"], Float[Tensor, " *batch"]]:
         """Return y and the log of its slope; what lies outside is taken to the bounds."""
         low, high = self.bounds
         if low is not None and high is not None:
             nearest = NEAREST * (high - low)
-            left, right = np.maximum(x - low, nearest), np.maximum(high - x, nearest)
-            y: Values = self.soft * np.log(left / right)
-            return y, np.log(self.soft * (1 / left + 1 / right))
+            left, right = (x - low).clamp(min=nearest), (high - x).clamp(min=nearest)
+            return self.soft * (left / right).log(), (self.soft * (1 / left + 1 / right)).log()
         if low is not None:
             distance, sign = x - low, 1.0
         elif high is not None:
             distance, sign = high - x, -1.0
         else:
-            return x, np.zeros_like(x)
-        distance = np.maximum(distance / self.soft, NEAREST)
+            return x, torch.zeros_like(x)
+        distance = (distance / self.soft).clamp(min=NEAREST)
         # log(e^d - 1) = d + log(1 - e^-d), of slope 1 / (1 - e^-d)
-        bent = np.log(-np.expm1(-distance))
+        bent = (-torch.expm1(-distance)).log()
         return sign * self.soft * (distance + bent), -bent
 
-    def undo(self, y: Values) -> Values:
-        """Return x of y."""
+    def undo(self, y: Float[Tensor, " *batch"]) -> Float[Tensor, " *batch"]:
+        """Return x of y; nan where there is no number."""
         low, high = self.bounds
-        with np.errstate(over="ignore", invalid="ignore"):  # nan where there is no number
-            if low is not None and high is not None:
-                return np.asarray(low + (high - low) / (1 + np.exp(-y / self.soft)))
-            if low is not None:
-                return np.asarray(low + self.soft * np.logaddexp(0.0, y / self.soft))
-            if high is not None:
-                return np.asarray(high - self.soft * np.logaddexp(0.0, -y / self.soft))
+        if low is not None and high is not None:
+            return low + (high - low) * torch.sigmoid(y / self.soft)
+        if low is not None:
+            return low + self.soft * torch.logaddexp(y / self.soft, torch.zeros_like(y))
+        if high is not None:
+            return high - self.soft * torch.logaddexp(-y / self.soft, torch.zeros_like(y))
         return y

@@ -18,7 +18,7 @@ from bnaf.columns.text import LeftOut
 from bnaf.errors import Argument, BnafError, StorageError, TableError
 from bnaf.tables.cells import arrow_cells
 from bnaf.tables.column import Column
-from bnaf.tables.frames import Frame
+from bnaf.tables.frames import Frame, read_frame
 from bnaf.tables.marks import told_marks
 from bnaf.tables.names import check_names, find_columns
 from bnaf.tables.table import TYPES
@@ -58,7 +58,7 @@ class Schema:
     @classmethod
     def fit(
         cls,
-        frame: Frame,
+        frame: Any,
         *,
         kinds: Mapping[str, str] | None = None,
         bounds: Mapping[str, Bounds] | None = None,
@@ -69,7 +69,7 @@ class Schema:
         """Return what the columns of a frame mean.
 
         Args:
-            frame: The rows.
+            frame: The rows: a frame of any library, a file, or columns by name.
             kinds: Kinds of some columns, by name: "category", "whole", "grid", "number", "date",
                 or "text" (left out); the others are found by what they hold.
             bounds: Bounds of some columns of numbers, by name; ``None`` where there is none.
@@ -80,6 +80,7 @@ class Schema:
         Raises:
             TableError: If a column cannot be what it is told to be, or none is left.
         """
+        frame = frame if isinstance(frame, Frame) else read_frame(frame)
         kinds, bounds = dict(kinds or {}), dict(bounds or {})
         find_columns([*kinds], frame.names)
         find_columns([*bounds], frame.names)
@@ -177,6 +178,11 @@ class Schema:
         """Of each number part, the discrete part that says whether there is one; -1 if none."""
         discrete = {place: part for part, place in enumerate(self.level_columns)}
         return tuple(discrete.get(place, -1) for place in self.number_columns)
+
+    @property
+    def empty_levels(self) -> tuple[int, ...]:
+        """Of each discrete part, the level of an empty cell; -1 where there is none."""
+        return tuple(kind.empty_level for kind in self.kinds if kind.levels)
 
     def by_column(self, shares: Float64[Tensor, "rows parts"]) -> Float64[Tensor, "rows columns"]:
         """Return numbers of discrete and of number parts, added up by column."""

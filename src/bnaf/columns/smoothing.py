@@ -21,7 +21,7 @@ from bnaf.columns.curve import Curve, Tail
 
 DISCOUNTS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, math.inf)
 BINS = (4, 8, 16, 32, 64, 128)
-MOST_HEAPS = 4096
+MOST_HEAPS = 2**14
 CHOICE_ROWS = 20_000  # that discount and bins are chosen by
 SINGLE = 0.5  # rows that every bin has more than were seen in it
 
@@ -88,9 +88,8 @@ def _fit(
 ) -> Curve:
     rows = counts.sum()
     heaped = counts > discount
-    if heaped.sum() > MOST_HEAPS:
-        heaped &= counts >= np.sort(counts)[-MOST_HEAPS]
-        heaped[np.flatnonzero(heaped)[MOST_HEAPS:]] = False
+    if heaped.sum() > MOST_HEAPS:  # those with more rows than the first that has no room
+        heaped &= counts > np.sort(counts)[-MOST_HEAPS - 1]
     excess = np.where(heaped, counts - discount, 0.0) if heaped.any() else np.zeros(len(counts))
     masses = _short(excess[heaped] / rows, 7)
     spread = counts - excess

@@ -5,9 +5,11 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float64
 
-from bnaf.errors import ShapeError, TableError
+from bnaf.errors import SettingsError, ShapeError, TableError
+from bnaf.model.model import Model
 from bnaf.tables.column import Column
 from bnaf.tables.frames import Frame, read_frame
 from bnaf.tables.sources import has_names
@@ -132,6 +134,60 @@ def target_names(y: Any, count: int, taken: Sequence[str]) -> list[str]:
     while any(f"{letter}{index}" in taken for index in range(count)):
         letter += "_"
     return [f"{letter}{index}" for index in range(count)]
+
+
+def label_kinds(modelled: Frame, *, alone: bool) -> dict[str, str]:
+    """Return the kinds of columns of y that are told: text, and true and false, are categories.
+
+    Args:
+        modelled: The columns.
+        alone: Whether the one column there is holds levels, whatever they look like.
+
+    Raises:
+        TableError: If a cell is empty.
+    """
+    if not modelled.complete.all():
+        raise TableError(
+            f"y has {int((~modelled.complete).sum()):,} empty cells, expected none; leave out "
+            "these rows."
+        )
+    labels = [
+        column.name
+        for column in modelled.columns
+        if alone or column.holds == "texts" or column.type == "bool"
+    ]
+    return dict.fromkeys(labels, "category")
+
+
+def holds_dates(model: Model) -> bool:
+    """Tell whether some modelled column is of dates."""
+    schema = model.encoding.schema
+    return schema is not None and any(kind.name == "date" for kind in schema.kinds)
+
+
+def expect_no_dates(model: Model, name: str) -> None:
+    """Refuse what is of numbers alone.
+
+    Raises:
+        SettingsError: If some modelled column is of dates.
+    """
+    if holds_dates(model):
+        raise SettingsError(f"{name} is of numbers, got dates as y; sample draws some.")
+
+
+def as_held(model: Model, codes: np.ndarray) -> np.ndarray:
+    """Return draws as the columns of y hold them, where these are not all numbers.
+
+    Args:
+        model: Whose draws they are.
+        codes: What stands for them, the columns last where there are several.
+    """
+    if not (model.encoding.labels or holds_dates(model)):
+        return codes
+    rows = torch.from_numpy(codes.reshape(-1, len(model.columns)))
+    frame = model.encoding.table(rows).to_pandas()
+    values = frame.to_numpy(object) if len(model.columns) > 1 else frame.iloc[:, 0].to_numpy()
+    return np.asarray(values).reshape(codes.shape)
 
 
 def is_categorical(y: Any) -> bool:

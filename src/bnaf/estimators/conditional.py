@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from bnaf._checks import between, whole
-from bnaf.errors import SettingsError, ShapeError, TableError
+from bnaf.errors import SettingsError, ShapeError
 from bnaf.estimators import _integrals
 from bnaf.estimators._fitting import (
     ModelEstimator,
@@ -31,9 +31,12 @@ from bnaf.estimators._fitting import (
 )
 from bnaf.estimators._frames import (
     array_kinds,
+    as_held,
     as_rows,
+    expect_no_dates,
     is_categorical,
     join_frames,
+    label_kinds,
     mixed_frame,
     named_frame,
     target_frame,
@@ -182,7 +185,7 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
         rows = self.model_.sample(whole("n", n), known, seed=draw_seed(random_state))
         drawn = self._like_y(self._snap(rows.transpose(0, 1).numpy()))
         if not hasattr(self, "classes_"):
-            return drawn
+            return as_held(self.model_, drawn)
         order = np.argsort(self._class_codes)
         classes: np.ndarray = self.classes_[order]
         return classes[np.searchsorted(self._class_codes[order], drawn)]
@@ -311,12 +314,7 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
         self._flat, self.n_outputs_ = len(shape) == 1, shape[1] if len(shape) > 1 else 1
         targets = target_names(y, self.n_outputs_, names)
         modelled, levels = target_frame(y, targets), is_categorical(y)
-        if not modelled.complete.all():
-            raise TableError(
-                f"y has {int((~modelled.complete).sum()):,} empty cells, expected none; leave out "
-                "these rows."
-            )
-        kinds = array_kinds(X, given) | (dict.fromkeys(targets, "category") if levels else {})
+        kinds = array_kinds(X, given) | label_kinds(modelled, alone=levels and self._flat)
         self.model_, _ = fit_frame(
             self,
             join_frames(modelled, given),
@@ -377,6 +375,7 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
         if hasattr(self, "classes_") or self.model_.encoding.labels:
             advice = "predict_proba has probabilities" if self.n_outputs_ == 1 else "fit it alone"
             raise SettingsError(f"{name} is of numbers, got a category as y; {advice}.")
+        expect_no_dates(self.model_, name)
 
     def _expect_one(self, name: str) -> None:
         self._expect_numbers(name)

@@ -11,7 +11,7 @@ from bnaf.errors import SettingsError
 from bnaf.estimators._fitting import RowEstimator, log_prob, weighted_threshold
 from bnaf.estimators._trimming import trim_rows
 
-TRIMMED = 1.5  # share of rows that a fit leaves out, in units of the contamination
+TRIMMED = 3.0  # share of rows that a fit leaves out, in units of the contamination
 
 AUTO_DRAWS = 10_000  # that the automatic threshold is read off
 AUTO_SHARE = 0.01  # of them that lie below it
@@ -27,7 +27,7 @@ class FlowOutlierDetector(OutlierMixin, RowEstimator):
 
     Outliers among the rows given to ``fit`` would be learned like all others, most of all where
     they lie close to each other. So the rows farthest from a robust Gaussian are left out of the
-    fit, some more of them than are taken for outliers, and scored like new rows. In frames, rare
+    fit, three times as many as are taken for outliers, and scored like new rows. In frames, rare
     levels make rows unlikely as well. Where normal rows have a small group of their own far from
     the others, that is left out too: set ``trim=0`` for rows known to be normal.
 
@@ -35,8 +35,8 @@ class FlowOutlierDetector(OutlierMixin, RowEstimator):
         flow: Name of a flow in :mod:`bnaf.flows.registry`.
         contamination: Share of outliers among the rows given to ``fit``, above 0 and at most 0.5;
             "auto" for rows that are less likely than 99 of 100 draws of the density itself.
-        trim: Share of these rows that the flow is not fitted to, from 0 to 0.5; ``None`` for one
-            and a half times the contamination, a tenth where it is "auto". Fewer than 5 rows per
+        trim: Share of these rows that the flow is not fitted to, from 0 to 0.5; ``None`` for
+            three times the contamination, a tenth where it is "auto". Fewer than 5 rows per
             column are all kept.
         settings: Arguments of the flow, as a dict; those left out suit the size of the table. A
             search reaches each of them by name, as ``settings__width``.

@@ -24,7 +24,8 @@ MOST_CATEGORY_WEIGHTS = 20_000_000  # of each map of the network of the levels, 
 MOST_WIDTH = 10  # of the block networks: those of many intervals cost more
 CONTEXT_BINS = 32
 START_GATE = -2.5  # a tenth of each network, and nine of its input
-CATEGORY_RATE = 0.1  # of the rate of the block networks
+CATEGORY_RATE = 0.1  # of the rate of the block networks, beside them
+CATEGORY_RATE_ALONE = 0.04  # and without: nothing then ends a run before it has learned slowly
 WEIGHT_PRECISION = 2.0  # of the prior of a weight, per input
 
 
@@ -130,7 +131,7 @@ class Mixed(Flow):
                 context_dropout=context_dropout,
             )
         else:  # all its weights are ordinary ones
-            self.learning_rate = CATEGORY_RATE * BNAF.learning_rate  # type: ignore[misc]
+            self.learning_rate = CATEGORY_RATE_ALONE * BNAF.learning_rate  # type: ignore[misc]
 
     @classmethod
     def sizes_for_parts(
@@ -138,7 +139,8 @@ class Mixed(Flow):
     ) -> dict[str, Any]:
         """Return the settings that suit a table of such parts.
 
-        Small tables get small networks of which more is left out, and tables of many parts wide
+        Small tables get small networks of which more is left out, those of levels where there are
+        numbers, too; and tables of many parts wide
         ones, so that every part has units of its own. Of very many parts and levels, codes are
         shorter and networks narrower, so that their weights grow slower than the square.
 
@@ -155,12 +157,13 @@ class Mixed(Flow):
             (2, 1, 10)
         """
         sizes = BNAF.sizes_for(max(numbers, 1), small=small)
-        parts, all_levels, least = max(len(levels), 1), sum(levels), 32 if small else 128
+        narrow = small and numbers > 0
+        parts, all_levels, least = max(len(levels), 1), sum(levels), 32 if narrow else 128
         code = min(CODE, max(1, MOST_CATEGORY_WEIGHTS // (parts * max(all_levels, 1))))
         widest = max(least, MOST_CATEGORY_WEIGHTS // (code * parts + all_levels))
         return {
             "code": code,
-            "category_layers": 1 if small else 2,
+            "category_layers": 1 if narrow else 2,
             "category_width": min(widest, max(least, UNITS_PER_PART * len(levels))),
             "transforms": sizes["transforms"],
             "hidden_layers": sizes["hidden_layers"],

@@ -19,6 +19,7 @@ from bnaf._torch import kept_validation
 from bnaf.errors import BnafError, SettingsError, StorageError
 from bnaf.flows.flow import Flow
 from bnaf.model.model import Model
+from bnaf.model.numbers import NumberEncoding
 from bnaf.model.standardisation import Standardisation
 
 FUNCTIONS = ("log_prob", "sample")
@@ -137,18 +138,21 @@ class _Program(nn.Module):
         self.function = function
         self.columns = _MatrixStandardisation(model.standardisation)
         self.given = _MatrixStandardisation(model.given_standardisation)
+        assert isinstance(model.encoding, NumberEncoding)
+        self.openings = model.encoding.openings
 
     def forward(self, rows: Tensor, given: Tensor | None = None) -> Tensor:
         """Return log-densities of rows, or rows of noise."""
         context = None if given is None else self.given.standardise(given, None)
         law = self.flow(context)
         if self.function == "log_prob":
-            z = self.columns.standardise(rows, context)
-            log_prob: Tensor = law.log_prob(z) + self.columns.log_det
+            opened, log_slope = self.openings.apply(rows)
+            z = self.columns.standardise(opened, context)
+            log_prob: Tensor = law.log_prob(z) + self.columns.log_det + log_slope
             return log_prob
         x, _, inside = law.transform.invert(rows)
         x = x if inside is None else torch.where(inside.unsqueeze(-1), x, torch.nan)
-        return self.columns.restore(x, context)
+        return self.openings.undo(self.columns.restore(x, context))
 
 
 class _MatrixStandardisation(nn.Module):

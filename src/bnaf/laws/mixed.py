@@ -17,6 +17,7 @@ from bnaf.laws.packed import PackedRows, RowLayout
 
 nan = torch.nan
 PARTICLES = 1_000  # draws that are weighed for each given row
+MORE_PARTICLES = 4  # draws of levels for each row, where they are weighed
 FEW_DRAWS = 30  # effective ones below which a warning tells
 
 
@@ -121,6 +122,7 @@ class MixedLaw(RowLaw):
         sample_shape: Any = torch.Size(),  # noqa: B008
         *,
         given: Tensor | None = None,
+        barred: Sequence[int] | None = None,
         snap: Snap | None = None,
         generator: Generator | None = None,
     ) -> Float[Tensor, "..."]:
@@ -131,6 +133,8 @@ class MixedLaw(RowLaw):
                 of the given rows.
             given: Packed rows of which some parts are given, and NaN the others, which are drawn.
                 With a warning where few draws stand behind them; :meth:`sample_given` says more.
+            barred: Of each discrete part a level that is not to be drawn, or -1: rows are drawn
+                given that they have none of these. Levels are weighed, as there.
             snap: From draws of a number to their cells; all are points by default. Later parts
                 see the middle of a cell.
             generator: Where draws come from; torch's own by default.
@@ -150,7 +154,38 @@ class MixedLaw(RowLaw):
         self._check_unchanged()
         batch = (*torch.Size(sample_shape), *self.batch_shape)
         with torch.no_grad():
-            return self._draw(self.like.new_full((*batch, self.features), nan), snap, generator)
+            rows = self.like.new_full((*batch, self.features), nan)
+            if barred is not None:
+                rows = self._bar(rows, torch.Size(sample_shape), barred, generator)
+            return self._draw(rows, snap, generator)
+
+    def _bar(
+        self,
+        rows: Tensor,
+        shape: torch.Size,
+        barred: Sequence[int],
+        generator: Generator | None,
+    ) -> Tensor:
+        """Fill the levels in of rows that are drawn given that some levels do not occur."""
+        count, parts = shape.numel(), len(self.layout.levels)
+        if not count or not parts:
+            return rows
+        drawn = max(PARTICLES, MORE_PARTICLES * count)
+        levels = self.like.new_full((drawn, *self.batch_shape, parts), nan)
+        log_weights = self.like.new_zeros(levels.shape[:-1])
+        levels = self._draw_levels(levels, generator, barred, log_weights)
+        weights = log_weights.reshape(drawn, -1).softmax(0)
+        if weights.isnan().any():
+            raise TableError(
+                "Rows without empty cells have probability zero; draw rows with empty cells, or "
+                "model fewer columns."
+            )
+        index = torch.multinomial(weights.t(), count, replacement=True, generator=generator)
+        kept = levels.reshape(drawn, -1, parts)[
+            index.t(), torch.arange(len(index), device=index.device)
+        ]
+        rows[..., :parts] = kept.reshape(*shape, *self.batch_shape, parts)
+        return rows
 
     @torch.no_grad()
     def sample_given(
@@ -222,13 +257,29 @@ class MixedLaw(RowLaw):
         )
         return self._draw_numbers(levels, Cells.of(middle, below, above), z, snap).pack()
 
-    def _draw_levels(self, levels: Tensor, generator: Generator | None) -> Tensor:
-        """Fill in levels that are NaN."""
+    def _draw_levels(
+        self,
+        levels: Tensor,
+        generator: Generator | None,
+        barred: Sequence[int] | None = None,
+        log_weights: Tensor | None = None,
+    ) -> Tensor:
+        """Fill in levels that are NaN.
+
+        Args:
+            levels: The levels, in place.
+            generator: Where draws come from.
+            barred: Of each part a level that is not to be drawn, or -1.
+            log_weights: What gains the log-probability of the other levels, in place.
+        """
         for part in range(len(self.layout.levels)):
             free = levels[..., part].isnan()
             if not free.any():
                 continue
             probabilities = self.predictions.level_log_probs(levels, part).exp()
+            if barred is not None and log_weights is not None and barred[part] >= 0:
+                probabilities[..., barred[part]] = 0.0
+                log_weights += probabilities.sum(-1).log()
             rows = probabilities.reshape(-1, self.layout.levels[part])
             drawn = torch.multinomial(rows, 1, generator=generator).reshape(free.shape)
             levels[..., part] = torch.where(free, drawn.to(levels), levels[..., part])

@@ -8,11 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bnaf.columns.opening import Opening
 from bnaf.errors import SettingsError
+from bnaf.model._shifts import mean_shift, warn_of_impossible
 from bnaf.model._streams import StreamParts
 from bnaf.model._wish import Wish
 from bnaf.model.encoding import Encoding
 from bnaf.model.numbers import NumberEncoding
+from bnaf.model.openings import Openings
 from bnaf.model.standardisation import Standardisation
 from bnaf.model.whitening import whiten
 from bnaf.tables.reading import read_table
@@ -62,8 +65,16 @@ class FitData:
 
     @property
     def told(self) -> list[str]:
-        """How every column was read that is no plain number, and off what; a line for each."""
+        """How every column was read, and off what; a line for each, or for those alike."""
         lines = [f"{name}: {words}" for name, words in self.encoding.read_as.items()]
+        if self.encoding.schema is None:  # alike, most of them
+            alike: dict[str, list[str]] = {}
+            for name, words in self.encoding.read_as.items():
+                alike.setdefault(words, []).append(name)
+            return [f"{', '.join(names)}: {words}" for words, names in alike.items()]
+        if isinstance(self.train, Batch) and self.split.valid + self.split.test:
+            trained = f"the {len(self.train.rows):,} rows to train on"
+            lines.insert(0, f"empty cells and ranges below are those of {trained}.")
         if self.sample is None or len(self.sample.rows) == self.facts.rows:
             return lines
         found = f"{len(self.sample.rows):,} of {self.facts.rows:,} rows"
@@ -90,8 +101,16 @@ class FitData:
         return found
 
     @classmethod
-    def read(cls, source: Any, wish: Wish) -> "FitData":
-        """Read a table or open a stream, split it, and standardise its columns."""
+    def read(
+        cls, source: Any, wish: Wish, openings: Mapping[str, Opening] | None = None
+    ) -> "FitData":
+        """Read a table or open a stream, split it, and standardise its columns.
+
+        Args:
+            source: The rows.
+            wish: What of them is to be fitted.
+            openings: How columns of a table that have bounds are opened first, by name.
+        """
         if not isinstance(source, Table | ParquetStream):
             source = read_table(source)
         names, given = wish.choose_columns(source.columns)
@@ -107,10 +126,11 @@ class FitData:
                     )
                 return _from_stream(stream, tuple(names), wish, division)
             source = _gather(stream)
-        return _from_table(source.select(chosen), tuple(names), wish)
+        found = {names.index(name): opening for name, opening in (openings or {}).items()}
+        return _from_table(source.select(chosen), tuple(names), wish, Openings(found))
 
 
-def _from_table(table: Table, names: tuple[str, ...], wish: Wish) -> FitData:
+def _from_table(table: Table, names: tuple[str, ...], wish: Wish, openings: Openings) -> FitData:
     known_columns = table.features - len(names)
     division = wish.divide(len(table), len(names), known_columns, members=wish.members)
     _check_members(division.members, len(table), len(names))
@@ -125,26 +145,38 @@ def _from_table(table: Table, names: tuple[str, ...], wish: Wish) -> FitData:
         order = sorted_order([rows] if weighed is None else [rows, weighed])
         rows, weighed = rows[order], None if weighed is None else weighed[order]
     features = len(names)
-    moments = Standardisation.from_rows(rows[:, :features], weighed)
+    opened = openings.apply(rows[:, :features])[0] if openings else rows[:, :features]
+    moments = Standardisation.from_rows(opened, weighed)
     given = None
     if known_columns:
         given = Standardisation.from_rows(rows[:, features:], weighed)
     white = small and table.features <= WHITENED_COLUMNS
     if white:
         known = None if given is None else given.apply(rows[:, features:])
-        moments = whiten(moments, rows[:, :features], known, weighed)
-    encoding = _encoding(table.columns, table.types, features, moments, given)
-    validation = None
-    if held_out is not None:
-        validation = as_batch(encoding, held_out.rows)
-    elif len(sets.valid):
+        moments = whiten(moments, opened, known, weighed)
+    encoding = _encoding(table.columns, table.types, features, moments, given, openings)
+    validation, judging = None, held_out.rows if held_out is not None else None
+    kept = None
+    if judging is None and len(sets.valid):
+        judging = table.rows[sets.valid]
         kept = None if counts is None else counts[sets.valid]
-        validation = as_batch(encoding, table.rows[sets.valid], kept)
+    if judging is not None:
+        validation = as_batch(encoding, judging, kept)
+    shifts = {}
+    if openings and judging is not None:
+        warn_of_impossible(encoding.row_shift(judging[:, :features]))
+    if openings:
+        shifts = {
+            part: mean_shift(encoding.row_shift(codes[:, :features]), weights)
+            for part, codes, weights in (("loss", rows, weighed), ("valid", judging, kept))
+            if codes is not None
+        }
     standardised = as_batch(encoding, rows, weighed)
     if division.members > 1 and validation is None:  # the folds judge each other
         generator = torch.Generator().manual_seed(wish.seed)
         fold = torch.randperm(len(rows), generator=generator) % division.members
         validation = standardised = replace(standardised, more={"fold": fold})
+        shifts |= {"valid": shifts["loss"]} if shifts else {}
     facts = TableFacts(
         rows=len(train),
         columns=table.features,
@@ -155,7 +187,7 @@ def _from_table(table: Table, names: tuple[str, ...], wish: Wish) -> FitData:
         white=white,
         counted=division.counted,
     )
-    return FitData(encoding, facts, division.members, split, standardised, validation)
+    return FitData(encoding, facts, division.members, split, standardised, validation, shifts)
 
 
 def _from_stream(
@@ -201,6 +233,7 @@ def _encoding(
     features: int,
     moments: Standardisation,
     given: Standardisation | None,
+    openings: Openings | None = None,
 ) -> NumberEncoding:
     return NumberEncoding(
         names[:features],
@@ -208,6 +241,7 @@ def _encoding(
         moments,
         Standardisation.identity(0) if given is None else given,
         types[:features],
+        openings,
     )
 
 

@@ -71,7 +71,7 @@ class ExactFlow:
         return torch.cat([self.encoding.log_shares(self.flow(some), part) for part, some in parts])
 
     @torch.no_grad()
-    def draw(self, count: int, given: Any, *, outside: str) -> Tensor:
+    def draw(self, count: int, given: Any, *, outside: str, complete: bool = False) -> Tensor:
         """Return codes of so many rows, for each row of given columns.
 
         Of columns of every kind that were modelled, any may be given.
@@ -85,7 +85,7 @@ class ExactFlow:
         law = self.flow(context)
         size = max(1, CHUNK_ROWS // max(1, law.batch_shape.numel()))
         sizes = [min(size, count - start) for start in range(0, count, size)] or [0]
-        how: dict[str, Any] = {"outside": outside, "partial": partial}
+        how: dict[str, Any] = {"outside": outside, "partial": partial, "complete": complete}
         return torch.cat([self.encoding.draw(law, part, context, **how) for part in sizes])
 
     def _sides(self, rows: Any, given: Any, watch: Sequence[str]) -> tuple[Tensor, Tensor | None]:
@@ -139,11 +139,13 @@ class ExactFlow:
         return values.to(self.device, torch.float64)
 
 
-def draw_complete(draw: Callable[[int | None], Tensor], count: int, seed: int | None) -> Tensor:
+def draw_complete(draw: Callable[..., Tensor], count: int, seed: int | None) -> Tensor:
     """Return so many rows without empty cells, drawing until there are enough.
 
+    A column that is empty in all of them holds nothing, and does not count.
+
     Args:
-        draw: From a seed to as many rows, some of which may have empty cells.
+        draw: From a ``seed`` to as many rows, some of which may have empty cells.
         count: How many rows.
         seed: Seed of the first draw, from which those of the others follow.
 
@@ -152,9 +154,10 @@ def draw_complete(draw: Callable[[int | None], Tensor], count: int, seed: int | 
     """
     found: list[Tensor] = []
     for more in range(MOST_ROUNDS):
-        rows = draw(seed if seed is None or not more else mix_seed(seed, more))
+        rows = draw(seed=seed if seed is None or not more else mix_seed(seed, more))
         rows = rows.reshape(-1, rows.shape[-1])
-        found.append(rows[~rows.isnan().any(-1)])
+        empty = rows.isnan()
+        found.append(rows[~empty[:, ~empty.all(0)].any(-1)])
         if sum(map(len, found)) >= count:
             return torch.cat(found)[:count]
     raise TableError(

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from bnaf.columns.schema import Schema
 from bnaf.model._data import FitData
-from bnaf.model._frames import MeanShift, encode_rows, read_kinds, warn_of_rounded
+from bnaf.model._frames import encode_rows, read_kinds, warn_of_rounded
+from bnaf.model._shifts import MeanShift
 from bnaf.model._streams import StreamParts
 from bnaf.model._wish import Wish
 from bnaf.model.kinds import CodeMoments, KindEncoding
@@ -49,7 +50,7 @@ def encode_stream(
     validation: Batch | None = None
     if wish.brings_rows:
         frame = read_frame(wish.valid, columns=rows.names, texts=sample.texts)
-        validation, shifts["valid"] = encode_rows(encoding, frame, None)
+        validation, shifts["valid"] = encode_rows(encoding, frame, None, judging=True)
     facts = parts.facts(
         len(names) + len(given),
         len(given),

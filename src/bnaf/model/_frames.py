@@ -1,16 +1,15 @@
 """What a fit takes from a frame: rows of every kind, split and encoded."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Float64
 from torch import Tensor
 
 from bnaf.columns.kind import Bounds
 from bnaf.columns.schema import Schema
 from bnaf.model._data import FitData
+from bnaf.model._shifts import mean_shift, warn_of_impossible
 from bnaf.model._wish import Wish
 from bnaf.model.kinds import KindEncoding, code_moments
 from bnaf.tables.frames import Frame, read_frame
@@ -85,10 +84,11 @@ def encode_frame(frame: Frame, names: Sequence[str], given: Sequence[str], wish:
     rows, shift = encode_rows(encoding, train, weighed)
     validation, valid_shift = None, None
     if held_out is not None:
-        validation, valid_shift = encode_rows(encoding, held_out, None)
+        validation, valid_shift = encode_rows(encoding, held_out, None, judging=True)
     elif len(sets.valid):
         kept = None if counts is None else counts[sets.valid]
-        validation, valid_shift = encode_rows(encoding, frame.take(sets.valid), kept)
+        aside = frame.take(sets.valid)
+        validation, valid_shift = encode_rows(encoding, aside, kept, judging=True)
     facts = TableFacts(
         rows=len(train),
         columns=len(names) + len(given),
@@ -108,32 +108,20 @@ def warn_of_rounded(frame: Frame, names: Sequence[str]) -> None:
 
 
 def encode_rows(
-    encoding: KindEncoding, frame: Frame, weights: Tensor | None
+    encoding: KindEncoding, frame: Frame, weights: Tensor | None, *, judging: bool = False
 ) -> tuple[Batch, float]:
-    """Return rows as a flow sees them, and what their log-densities gain in the mean."""
+    """Return rows as a flow sees them, and what their log-densities gain in the mean.
+
+    Args:
+        encoding: How they become so.
+        frame: The rows.
+        weights: How much each counts.
+        judging: Whether they are to judge a fit.
+    """
     packed, shift = encoding.schema.encode(frame)
+    if judging:
+        warn_of_impossible(shift.sum(-1))
     context = None
     if encoding.given_schema is not None:
         context = encoding.given_schema.encode_given(frame)
-    gained = MeanShift()
-    gained.update(shift.sum(-1), weights)
-    return Batch(packed, context, weights), gained.mean
-
-
-class MeanShift:
-    """Mean of what log-densities of rows gain to be in the units of the table, by chunks."""
-
-    def __init__(self) -> None:
-        self.total = self.weight = 0.0
-
-    def update(self, shift: Float64[Tensor, " rows"], weights: Tensor | None) -> None:
-        """Take in some rows; a value that no model could have foreseen judges none."""
-        counts = torch.ones_like(shift) if weights is None else weights
-        possible = shift.isfinite()
-        self.total += float((counts * shift)[possible].sum())
-        self.weight += float(counts[possible].sum())
-
-    @property
-    def mean(self) -> float:
-        """The mean; nan of nothing."""
-        return self.total / self.weight if self.weight else math.nan
+    return Batch(packed, context, weights), mean_shift(shift.sum(-1), weights)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from bnaf.columns.detection import is_plain
+from bnaf.columns.detection import is_plain, open_columns
 from bnaf.errors import Argument, SettingsError
 from bnaf.flows.registry import flow_named
 from bnaf.model._data import FitData
@@ -71,7 +71,7 @@ def read_data(source: Any, flow: str, wish: Wish) -> FitData:
         if wish.brings_rows:
             held_out = read_frame(wish.valid, columns=table.columns).as_table()
             wish = replace(wish, valid=held_out)
-        return FitData.read(table, wish)
+        return FitData.read(table, wish, open_columns(frame.select(names), wish.bounds))
     _refuse_members(wish)
     return encode_frame(frame, names, known, wish)
 

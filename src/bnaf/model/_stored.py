@@ -11,6 +11,7 @@ from bnaf.errors import StorageError
 from bnaf.model.encoding import Encoding
 from bnaf.model.kinds import KindEncoding
 from bnaf.model.numbers import NumberEncoding
+from bnaf.model.openings import Openings
 from bnaf.model.standardisation import Standardisation
 
 SCALES = "standardisation"  # and, in the names of tensors, its matrices
@@ -23,6 +24,7 @@ NUMBER_FIELDS: dict[str, type] = {
     SCALES: dict,
     "given_columns": list,
     f"given_{SCALES}": dict,
+    "openings": list,
 }
 KIND_FIELDS: dict[str, type] = {"schema": dict, "moments": dict}
 
@@ -50,6 +52,7 @@ def store_encoding(encoding: Encoding) -> tuple[dict[str, Any], dict[str, Tensor
         SCALES: _scales(scales),
         "given_columns": encoding.given_columns,
         f"given_{SCALES}": _scales(encoding.given_standardisation),
+        "openings": encoding.openings.as_list(),
     }, {name: part.contiguous() for name, part in matrices.items() if part is not None}
 
 
@@ -79,6 +82,7 @@ def read_encoding(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> E
         _standardisation(header[SCALES], matrices),
         _standardisation(header[f"given_{SCALES}"], {}),
         header["types"],
+        Openings.from_list(header["openings"], len(header["columns"])),
     )
 
 

@@ -30,6 +30,8 @@ def describe(what: Flow | Model) -> dict[str, Any]:
     }
     if isinstance(what, Model):
         facts["columns"], facts["given_columns"] = what.encoding.describe()
+        schema = what.encoding.schema
+        facts["left_out"] = [] if schema is None else [vars(one) for one in schema.left_out]
         facts["training"] = _training(what)
     return facts
 

@@ -106,6 +106,7 @@ class Encoding(ABC):
         *,
         outside: str,
         partial: GivenCells | None = None,
+        complete: bool = False,
     ) -> Float64[Tensor, "count *batch columns"]:
         """Return codes of rows drawn from a law of the flow.
 
@@ -115,6 +116,8 @@ class Encoding(ABC):
             context: What the law was made for.
             outside: What to do with draws that have no pre-image: "raise" or "redraw".
             partial: What :meth:`bnaf.model.encoding.Encoding.partial` returned.
+            complete: Whether rows are drawn given that no cell is empty; where other columns are
+                given, some may still be.
         """
 
     def partial(self, given: Any) -> GivenCells | None:

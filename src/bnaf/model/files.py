@@ -24,13 +24,16 @@ from bnaf.model._stored import TENSORS, encoding_fields, read_encoding, store_en
 from bnaf.model.model import Model
 from bnaf.training.record import check_record
 
-FORMAT = 4  # 4: columns of every kind; 3: factor and slopes are tensors; 2: they may be there
+FORMAT = (
+    5  # 5: bounds of plain numbers; 4: columns of every kind; 3: factor and slopes are tensors
+)
 HEADER_LIMIT = 2**24  # bytes
 PARTS_LIMIT = {"[": 2**18, "{": 2**18, '"': 2**20, ",": 2**21}  # of a header, as they are counted
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     1: lambda header: header,
     2: lambda header: header,
     3: lambda header: header,
+    4: lambda header: {"openings": [], **header},
 }
 """From the header of a format to that of the next."""
 

@@ -136,9 +136,11 @@ class KindEncoding(Encoding):
         *,
         outside: str,
         partial: GivenCells | None = None,
+        complete: bool = False,
     ) -> Float64[Tensor, "count *batch columns"]:
         row = None if partial is None else partial.row
-        packed = law.sample((count,), snap=self.schema.snap, given=row)
+        barred = self.schema.empty_levels if complete and row is None else None
+        packed = law.sample((count,), snap=self.schema.snap, given=row, barred=barred)
         seed = int(torch.randint(2**31, ()))
         frame = self.schema.decode(packed.reshape(-1, packed.shape[-1]), seed=seed)
         codes = self.schema.codes(frame)

@@ -1,6 +1,7 @@
 """A flow with the columns and the units of its table."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -308,6 +309,7 @@ class Model:
         seed: int | None = None,
         generator: Generator | None = None,
         outside: str = "raise",
+        complete: bool = False,
     ) -> Float64[Tensor, "count *batch features"]:
         """Draw rows, in the units of the table; torch's global generator is left alone.
 
@@ -320,6 +322,7 @@ class Model:
             generator: Source of that seed, instead.
             outside: What to do with draws of the base that have no pre-image, under a flow that is
                 not onto: "raise" or "redraw".
+            complete: Whether to draw rows given that no cell is empty, where none is given.
 
         Raises:
             ShapeError: If given columns are missing, not wanted or of the wrong number.
@@ -333,7 +336,8 @@ class Model:
             draw = torch.randint(2**62, (), generator=generator, device=generator.device)
             seed = int(draw.item())
         with private_draws(seed):
-            return self._exact.draw(count, given, outside=outside).to(self._exact.device)
+            rows = self._exact.draw(count, given, outside=outside, complete=complete)
+            return rows.to(self._exact.device)
 
     def sample_table(
         self,
@@ -361,16 +365,11 @@ class Model:
             TableError: If hardly any row is complete.
         """
         count = whole("count", count, least=0)
-
-        def draw(seed: int | None) -> Tensor:
-            return self.sample(count, given, seed=seed, generator=generator, outside=outside)
-
-        rows = draw_complete(draw, count, seed) if complete else draw(seed)
+        how: dict[str, Any] = {"generator": generator, "outside": outside, "complete": complete}
+        draw = partial(self.sample, count, given, **how)
+        rows = draw_complete(draw, count, seed) if complete else draw(seed=seed)
         if rows[:1].numel() > self.features:
-            raise ShapeError(
-                f"sample_table expects one row of given columns, got {tuple(rows.shape[1:-1])}; "
-                "use sample, which returns a tensor."
-            )
+            raise ShapeError("sample_table expects one row of given columns; use sample.")
         return self.encoding.table(rows.reshape(count, self.features), given)
 
     @property

@@ -7,10 +7,12 @@ import numpy as np
 from jaxtyping import Float64
 from torch import Tensor
 
-from bnaf.errors import SettingsError
+from bnaf.columns.bounds import outside
+from bnaf.errors import Argument, SettingsError, TableError
 from bnaf.flows.flow import Flow
 from bnaf.model._chunks import common_batch
 from bnaf.model.encoding import SAME, Encoded, Encoding, GivenCells
+from bnaf.model.openings import Openings
 from bnaf.model.standardisation import Standardisation
 from bnaf.tables.frames import Frame, read_frame
 from bnaf.tables.reading import read_table
@@ -29,6 +31,7 @@ class NumberEncoding(Encoding):
         standardisation: Location and scale of the former.
         given_standardisation: Location and scale of the latter.
         types: Element types of the former in the table, by NumPy's names.
+        openings: Bounds of the former: these columns are opened first.
 
     Raises:
         SettingsError: If names, types and scales do not agree.
@@ -43,8 +46,10 @@ class NumberEncoding(Encoding):
         standardisation: Standardisation,
         given_standardisation: Standardisation,
         types: Sequence[str],
+        openings: Openings | None = None,
     ) -> None:
         super().__init__(columns, given_columns)
+        self.openings = openings or Openings()
         self.standardisation, self.given_standardisation = standardisation, given_standardisation
         self.types = tuple(types)
         check_types(self.types)
@@ -68,10 +73,15 @@ class NumberEncoding(Encoding):
     def codes(self, source: Any, name: str) -> Float64[Tensor, "*batch columns"]:
         if isinstance(source, Tensor | np.ndarray):
             return self._checked(source, name)
-        if isinstance(source, Frame) or has_names(source):  # maybe a row of single values, text
-            source = read_frame(source, columns=self._names(name)).as_table()
-        if not isinstance(source, Table):
-            source = read_table(source, columns=self._names(name), warn=False)
+        try:
+            if isinstance(source, Frame) or has_names(source):  # maybe a row of values, or text
+                source = read_frame(source, columns=self._names(name)).as_table()
+            if not isinstance(source, Table):
+                source = read_table(source, columns=self._names(name), warn=False)
+        except TableError as error:
+            if Argument("drop_missing", True) not in error.remedies:
+                raise
+            raise without_empty(str(error).partition(";")[0]) from None
         table: Table = source.select(self._names(name))
         return table.rows
 
@@ -83,7 +93,14 @@ class NumberEncoding(Encoding):
     ) -> Encoded:
         if context is not None:
             common_batch(rows, context)
-        return Encoded(self.standardisation.apply(rows, context), self.standardisation.log_det)
+        if not self.openings:
+            return Encoded(self.standardisation.apply(rows, context), self.shift)
+        opened = self.openings.apply(rows)[0]
+        return Encoded(self.standardisation.apply(opened, context), self.row_shift(rows))
+
+    def row_shift(self, rows: Float64[Tensor, "*batch columns"]) -> Float64[Tensor, "*batch"]:
+        """Return what the log-density of each row gains."""
+        return self.standardisation.log_det + self.openings.apply(rows)[1]
 
     def draw(
         self,
@@ -93,24 +110,33 @@ class NumberEncoding(Encoding):
         *,
         outside: str,
         partial: GivenCells | None = None,
+        complete: bool = False,
     ) -> Float64[Tensor, "count *batch columns"]:
         drawn = law.sample((count,), outside=outside)
-        return self.standardisation.invert(drawn, context)
+        return self.openings.undo(self.standardisation.invert(drawn, context))
 
     def from_noise(
         self, law: Any, z: Float64[Tensor, "*all_batch _"], context: Float64[Tensor, "*_ _"] | None
     ) -> Float64[Tensor, "*all_batch columns"]:
-        return self.standardisation.invert(law.at_normal_scores(z), context)
+        rows = self.standardisation.invert(law.at_normal_scores(z), context)
+        return self.openings.undo(rows)
 
     @property
     def scales(self) -> tuple[Standardisation, Standardisation]:
-        """Location and scale of each modelled column, and of each given one."""
+        """Location and scale of each modelled column, once opened, and of each given one."""
         return self.standardisation, self.given_standardisation
 
     @property
     def shift(self) -> float:
-        """Log-Jacobian of the standardisation."""
-        return self.standardisation.log_det
+        """Log-Jacobian of the standardisation, where no column is opened."""
+        return 0.0 if self.openings else self.standardisation.log_det
+
+    @property
+    def read_as(self) -> dict[str, str]:
+        told = {
+            name: f"numbers{self.openings.told(place)}" for place, name in enumerate(self.columns)
+        }
+        return told | dict.fromkeys(self.given_columns, "given, numbers")
 
     def describe(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         columns = _moments(self.columns, self.standardisation)
@@ -118,12 +144,14 @@ class NumberEncoding(Encoding):
             {"name": column.pop("name"), "type": kind, **column}
             for column, kind in zip(columns, self.types, strict=True)
         ]
+        for place in self.openings.of:
+            typed[place]["bounds"] = list(self.openings.bounds(place))
         return typed, _moments(self.given_columns, self.given_standardisation)
 
     def is_of(self, rows: Float64[Tensor, "rows all_columns"]) -> bool:
         """Tell whether rows have the moments that columns are standardised by."""
         for part, scales in (
-            (rows[:, : self.features], self.standardisation),
+            (self._opened(rows[:, : self.features]), self.standardisation),
             (rows[:, self.features :], self.given_standardisation),
         ):
             found = Standardisation.from_rows(part)
@@ -141,11 +169,29 @@ class NumberEncoding(Encoding):
         scales = self.standardisation if name == "rows" else self.given_standardisation
         if scales.is_identity:  # then nothing is known of the columns
             return {}
-        far = ((codes - scales.location) / scales.scale).abs() > FAR
-        return {
+        numbers = self._opened(codes) if name == "rows" else codes
+        far = ((numbers - scales.location) / scales.scale).abs() > FAR
+        return self._outside(codes, name) | {
             column: f"{int(far[:, index].sum()):,} more than {FAR:g} deviations from the mean"
             for index, column in enumerate(self._names(name))
             if far[:, index].any()
+        }
+
+    def _opened(self, rows: Tensor) -> Tensor:
+        return self.openings.apply(rows)[0] if self.openings else rows
+
+    def _outside(self, codes: Tensor, name: str) -> dict[str, str]:
+        """Return of which columns values lie outside of the bounds, in words."""
+        if name != "rows":
+            return {}
+        wrong = {
+            place: int(outside(codes[:, place].numpy(), self.openings.bounds(place)).sum())
+            for place in self.openings.of
+        }
+        return {
+            self.columns[place]: f"{count:,} outside of the bounds{self.openings.told(place)}"
+            for place, count in wrong.items()
+            if count
         }
 
     def read(self, source: Any, *, drop_missing: bool, **reading: Any) -> Table:
@@ -157,6 +203,20 @@ class NumberEncoding(Encoding):
 
     def table(self, codes: Float64[Tensor, "rows columns"], given: Any = None) -> Table:
         return Table(codes, self.columns, self.types)
+
+
+def without_empty(found: str) -> TableError:
+    """Return the error of empty cells where a model was fitted to numbers without any.
+
+    Args:
+        found: What was found.
+    """
+    return TableError(
+        f"{found}; this model knows numbers without empty cells alone. Fill them in, leave these "
+        "rows out, or fit anew to a table with such cells or with ",
+        Argument("flow", "mixed"),
+        ", which integrates them out.",
+    )
 
 
 def plain_encoding(

@@ -143,6 +143,19 @@ def as_dates(column: Column) -> Column:
     return Column(column.name, parsed.type, ticks, column.empty)
 
 
+def _as_written(cells: Any) -> Any:
+    """Return a dictionary of anything as one of the texts that people write for its values."""
+    import pyarrow as pa
+
+    chunks = []
+    for chunk in cells.chunks if isinstance(cells, pa.ChunkedArray) else [cells]:
+        texts = [None if value is None else str(value) for value in chunk.dictionary.to_pandas()]
+        values = pa.array(texts, pa.large_string())
+        chunks.append(pa.DictionaryArray.from_arrays(chunk.indices, values))
+    kind = pa.dictionary(cells.type.index_type, pa.large_string())
+    return pa.chunked_array(chunks, kind)
+
+
 def _objects(name: str, kind: str, rows: int) -> Column:
     return Column(name, kind, np.zeros(rows, np.int64), np.ones(rows, dtype=bool))
 
@@ -155,8 +168,8 @@ def _texts(name: str, cells: Any) -> Column:
     if _is_dictionary(cells.type):
         kind = "ordered" if cells.type.ordered else "category"
         of = number_name(cells.type.value_type) or "text"
-        if not _is_text(cells.type.value_type) and of == "text":  # categories of dates, say
-            return _objects(name, str(cells.type), len(cells))
+        if not _is_text(cells.type.value_type) and of == "text":  # of dates or intervals, say
+            cells = _as_written(cells)
     else:
         cells = cells.cast(pa.large_string()).dictionary_encode()
     joined = cells.unify_dictionaries().combine_chunks()
