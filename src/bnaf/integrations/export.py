@@ -19,7 +19,6 @@ from bnaf._torch import kept_validation
 from bnaf.errors import BnafError, SettingsError, StorageError
 from bnaf.flows.flow import Flow
 from bnaf.model.model import Model
-from bnaf.model.numbers import NumberEncoding
 from bnaf.model.standardisation import Standardisation
 
 FUNCTIONS = ("log_prob", "sample")
@@ -138,7 +137,6 @@ class _Program(nn.Module):
         self.function = function
         self.columns = _MatrixStandardisation(model.standardisation)
         self.given = _MatrixStandardisation(model.given_standardisation)
-        assert isinstance(model.encoding, NumberEncoding)
         self.openings = model.encoding.openings
 
     def forward(self, rows: Tensor, given: Tensor | None = None) -> Tensor:

@@ -13,6 +13,7 @@ from torch import Tensor
 from bnaf.columns.schema import Schema
 from bnaf.errors import Argument, DtypeError, SettingsError, ShapeError, TableWarning
 from bnaf.flows.flow import Flow
+from bnaf.model.openings import Openings
 from bnaf.model.standardisation import Standardisation
 from bnaf.tables.frames import Frame
 from bnaf.tables.names import check_names, list_columns
@@ -126,6 +127,9 @@ class Encoding(ABC):
 
     schema: Schema | None = None
     """What columns of every kind mean; none where they are plain numbers."""
+
+    openings: Openings = Openings()
+    """How plain numbers that have bounds are opened, before they are standardised."""
 
     noisy: ClassVar[bool]
     """Whether a flow turns rows into base noise, entry by entry."""

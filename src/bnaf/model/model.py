@@ -369,7 +369,8 @@ class Model:
         draw = partial(self.sample, count, given, **how)
         rows = draw_complete(draw, count, seed) if complete else draw(seed=seed)
         if rows[:1].numel() > self.features:
-            raise ShapeError("sample_table expects one row of given columns; use sample.")
+            got = tuple(rows.shape[1:-1])
+            raise ShapeError(f"Expected one row of given columns, got {got}; use sample for more.")
         return self.encoding.table(rows.reshape(count, self.features), given)
 
     @property
