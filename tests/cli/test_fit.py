@@ -355,6 +355,7 @@ def test_a_fit_that_is_interrupted_keeps_its_model_and_ends_with_130(folder, tmp
     command = [sys.executable, "-m", "bnaf.cli", "fit", str(folder / "t.csv")]
     command += ["--seconds", "300", "--out", str(tmp_path / "m.safetensors")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
+        assert "numbers" in running.stderr.readline()
         assert "step" in running.stderr.readline()
         running.send_signal(signal.SIGINT)
         rest = running.stderr.read()

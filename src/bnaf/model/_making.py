@@ -22,11 +22,6 @@ GIVEN_AWAY = 2  # rows that mean and deviation determine
 GIVEN_AWAY_BY_KINDS = 4  # and with them the least and the largest value
 
 
-def flow_kind(name: str, data: FitData) -> type[Flow]:
-    """Return the class of the flow that is fitted where one of this name is asked for."""
-    return flow_named(name) if data.encoding.schema is None else Mixed
-
-
 def make_flow(name: str, data: FitData, flow_settings: Mapping[str, Any]) -> Flow:
     """Return the flow that suits a table, as it starts."""
     if data.encoding.schema is not None:

@@ -15,7 +15,7 @@ from bnaf.columns.kind import Bounds
 from bnaf.errors import SettingsError, ShapeError, TrainingError
 from bnaf.flows.flow import Flow
 from bnaf.model._exact import BOTH, ExactFlow, draw_complete
-from bnaf.model._making import flow_kind, make_flow, warn_of_secrets
+from bnaf.model._making import make_flow, warn_of_secrets
 from bnaf.model._reading import read_data
 from bnaf.model._training import record_facts, train_flow
 from bnaf.model._wish import Wish
@@ -167,10 +167,10 @@ class Model:
         if announce is not None:
             for line in data.told:
                 announce(line)
-        settings = resolve(settings, data.facts, flow_kind(flow, data))
         warn_of_secrets(data.facts.rows, data.encoding)
         with private_draws(settings.seed):
             untrained = make_flow(flow, data, flow_settings or {}).to(dtype)
+        settings = resolve(settings, data.facts, untrained)
         files: dict[str, Any] = {"checkpoint": checkpoint, "logs": logs, "loggers": loggers}
         try:
             record = train_flow(untrained, data, settings, progress=progress, **files)
