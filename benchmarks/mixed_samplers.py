@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from mixed_contest import Contestant
-from mixed_densities import DENSITIES
+from mixed_densities import DENSITIES, Ours
 from mixed_tables import TARGETS, Split, snap
 from shared import Record
 
@@ -107,9 +107,28 @@ class MostlyAI(Contestant):
         return snap(self.model.sample(count).reset_index(drop=True), self.columns)
 
 
+class Within(Ours):
+    """Ours, its draws taken to the range of the training rows, as those of SDV are.
+
+    A law that is right draws a few of as many rows beyond it, and trends of sdmetrics are counted
+    in ten even parts of each table's own range, which a single one of them moves.
+    """
+
+    def fit(self, rows: pd.DataFrame, seconds: float) -> None:
+        super().fit(rows, seconds)
+        numbers = [column.name for column in self.columns if not column.levels]
+        self.low, self.high = rows[numbers].min(), rows[numbers].max()
+
+    def sample(self, count: int) -> pd.DataFrame:
+        drawn = super().sample(count)
+        numbers = drawn[self.low.index].astype(np.float64)
+        return drawn.assign(**numbers.clip(self.low, self.high, axis=1))
+
+
 SAMPLERS: dict[str, type[Contestant]] = {
     "training rows": TrainingRows,
     **DENSITIES,
+    "bnaf within range": Within,
     "GaussianCopula": GaussianCopula,
     "CTGAN": CTGAN,
     "arfpy": Arf,

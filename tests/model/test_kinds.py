@@ -13,6 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from bnaf import (
+    BNAF,
     Model,
     SettingsError,
     ShapeError,
@@ -669,3 +670,9 @@ def test_a_stored_column_is_nullable_or_not(nullable):
     stored["columns"][0]["nullable"] = "yes"
     with pytest.raises(StorageError, match="'nullable'"):
         Schema.from_dict(stored)
+
+
+def test_categories_alone_are_trained_at_the_rate_of_their_flow():
+    model = fit_kinds(FRAME[["city", "member"]])
+    assert model.flow.learning_rate < BNAF.learning_rate
+    assert model.record["settings"]["learning_rate"] == model.flow.learning_rate
