@@ -95,6 +95,7 @@ bench: install
 	$(BIN)/python benchmarks/contexts.py --out results/contexts.json
 	$(BIN)/python benchmarks/growth.py --out results/growth.json
 	$(BIN)/python benchmarks/loop.py --out results/loop.json
+	$(BIN)/python benchmarks/intervals.py --out results/intervals.json
 	$(BIN)/python benchmarks/small_tables.py --out results/small_tables.json
 
 bench-rivals: $(RIVALS)/installed
