@@ -10,7 +10,9 @@ from commands import run
 
 import bnaf
 from bnaf import BNAF, Model, SettingsError
+from bnaf.columns.opening import Opening
 from bnaf.integrations.export import export_file, export_program
+from bnaf.model.openings import Openings
 from bnaf.model.standardisation import Standardisation
 
 APART = """
@@ -53,6 +55,15 @@ def run_apart(folder, tensors):
     files = [folder / name for name in ("m.pt2", "in.pt", "out.pt")]
     subprocess.run([sys.executable, "-c", APART, *map(str, files)], check=True)
     return torch.load(folder / "out.pt")
+
+
+def test_a_program_keeps_the_bounds_of_columns(tmp_path):
+    kept = model()
+    kept.encoding.openings = Openings({0: Opening((0.0, None), 0.5)})
+    export(kept, tmp_path, tmp_path / "m.pt2")
+    rows = torch.tensor([[0.2, 1.0], [-0.2, 1.0]], dtype=torch.float64)
+    (found,) = run_apart(tmp_path, [[rows]])
+    torch.testing.assert_close(found, kept.log_prob(rows))
 
 
 @pytest.mark.parametrize("given", [0, pytest.param(2, marks=pytest.mark.slow)])
