@@ -257,3 +257,11 @@ def test_masses_and_densities_of_a_column_add_up_to_one(frame):
     model = fit_kinds(whole, columns=["visits"], flow="mixed")
     cells = pd.DataFrame({"visits": np.arange(0, 400)})
     assert model.log_prob(cells, warn=False).exp().sum().item() == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize("frame", [NUMBERS, CITIES])
+def test_a_first_column_that_numbers_the_rows_of_a_file_is_told(frame, tmp_path):
+    said = []
+    frame.to_csv(tmp_path / "t.csv")
+    Model.fit(tmp_path / "t.csv", settings=QUICK, progress=False, announce=said.append)
+    assert said[0] == "the first column, which numbers the rows, is left out."

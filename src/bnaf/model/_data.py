@@ -45,6 +45,7 @@ class FitData:
         shifts: What log-densities of training and validation rows gain in the mean to be in the
             units of the table, where they do not all gain the same.
         sample: Encoded rows that columns of a stream were read off.
+        notes: What else there is to say of how the table was read.
     """
 
     encoding: Encoding
@@ -55,6 +56,7 @@ class FitData:
     valid: Batch | StreamRows | None
     shifts: Mapping[str, float] = field(default_factory=dict)
     sample: Batch | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def known(self) -> Batch:
@@ -67,18 +69,19 @@ class FitData:
     def told(self) -> list[str]:
         """How every column was read, and off what; a line for each, or for those alike."""
         lines = [f"{name}: {words}" for name, words in self.encoding.read_as.items()]
+        notes = [*self.notes]
         if self.encoding.schema is None:  # alike, most of them
             alike: dict[str, list[str]] = {}
             for name, words in self.encoding.read_as.items():
                 alike.setdefault(words, []).append(name)
-            return [f"{', '.join(names)}: {words}" for words, names in alike.items()]
+            return notes + [f"{', '.join(names)}: {words}" for words, names in alike.items()]
         if isinstance(self.train, Batch) and self.split.valid + self.split.test:
             trained = f"the {len(self.train.rows):,} rows to train on"
             lines.insert(0, f"empty cells and ranges below are those of {trained}.")
         if self.sample is None or len(self.sample.rows) == self.facts.rows:
-            return lines
+            return notes + lines
         found = f"{len(self.sample.rows):,} of {self.facts.rows:,} rows"
-        return [f"columns are read off a random sample, {found}.", *lines]
+        return [*notes, f"columns are read off a random sample, {found}.", *lines]
 
     @property
     def units(self) -> InUnits:

@@ -14,7 +14,7 @@ from bnaf.model._frame_streams import encode_stream
 from bnaf.model._frames import encode_frame, warn_of_rounded
 from bnaf.model._wish import Wish
 from bnaf.tables.frame_streams import FrameStream
-from bnaf.tables.frames import read_frame
+from bnaf.tables.frames import Frame, read_frame
 from bnaf.tables.sources import has_names
 from bnaf.tables.streams import ParquetStream
 from bnaf.tables.table import Table
@@ -71,9 +71,13 @@ def read_data(source: Any, flow: str, wish: Wish) -> FitData:
         if wish.brings_rows:
             held_out = read_frame(wish.valid, columns=table.columns).as_table()
             wish = replace(wish, valid=held_out)
-        return FitData.read(table, wish, open_columns(frame.select(names), wish.bounds))
-    _refuse_members(wish)
-    return encode_frame(frame, names, known, wish)
+        data = FitData.read(table, wish, open_columns(frame.select(names), wish.bounds))
+    else:
+        _refuse_members(wish)
+        data = encode_frame(frame, names, known, wish)
+    if frame.index is None or isinstance(source, Frame):  # whoever read that could tell
+        return data
+    return replace(data, notes=("the first column, which numbers the rows, is left out.",))
 
 
 def _refuse_members(wish: Wish) -> None:
