@@ -140,8 +140,9 @@ class Mixed(Flow):
         """Return the settings that suit a table of such parts.
 
         Small tables get small networks of which more is left out, those of levels where there are
-        numbers, too; and tables of many parts wide ones, so that every part has units of its own. Of very many parts and levels, codes are
-        shorter and networks narrower, so that their weights grow slower than the square.
+        numbers, too; and tables of many parts wide ones, so that every part has units of its own.
+        Of very many parts and levels, codes are shorter and networks narrower, so that their
+        weights grow slower than the square.
 
         Args:
             levels: Number of levels of each discrete part.
