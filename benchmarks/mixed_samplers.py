@@ -108,21 +108,14 @@ class MostlyAI(Contestant):
 
 
 class Within(Ours):
-    """Ours, its draws taken to the range of the training rows, as those of SDV are.
+    """Ours, drawn within the range of the training rows, where SDV's draws are taken to.
 
     A law that is right draws a few of as many rows beyond it, and trends of sdmetrics are counted
     in ten even parts of each table's own range, which a single one of them moves.
     """
 
-    def fit(self, rows: pd.DataFrame, seconds: float) -> None:
-        super().fit(rows, seconds)
-        numbers = [column.name for column in self.columns if not column.levels]
-        self.low, self.high = rows[numbers].min(), rows[numbers].max()
-
     def sample(self, count: int) -> pd.DataFrame:
-        drawn = super().sample(count)
-        numbers = drawn[self.low.index].astype(np.float64)
-        return drawn.assign(**numbers.clip(self.low, self.high, axis=1))
+        return self.model.sample_table(count, within_range=True, seed=self.seed).to_pandas()
 
 
 SAMPLERS: dict[str, type[Contestant]] = {

@@ -108,6 +108,7 @@ def test_whitened_models_come_back(tmp_path):
     save(model, tmp_path / "m.safetensors")
     again = load(tmp_path / "m.safetensors")
     assert again.standardisation.slopes is not None
+    assert torch.equal(again.encoding.ranges, model.encoding.ranges)
     assert torch.equal(again.log_prob(table), model.log_prob(table))
 
 
@@ -332,6 +333,9 @@ HOSTILE = {
         put("record", {"x": ["ab"] * 600_000}),
         r"a header with 1,200,\d+ times '\"', expected",
     ),
+    "ranges": (put("ranges", [[0.0, 1.0], [1.0, 0.0]]), r"ranges must be the least and the larg"),
+    "short_ranges": (put("ranges", [[0.0], [1.0]]), r"ranges must be the least and the largest"),
+    "text_ranges": (put("ranges", "0 to 1"), r"do not fit its flow"),
     "no_scale": (put("standardisation", {"location": [0, 0]}), r"do not fit its flow: 'scale'"),
     "record": (put("record", None), r"'record' of type dict in its header, got NoneType"),
     "newer": (put("format", 99), r"format 99, written by bnaf .*; this version .* Update bnaf"),

@@ -132,6 +132,36 @@ def test_complete_samples_have_no_empty_cell(model):
     assert drawn.complete.all()
 
 
+def test_given_cells_do_not_make_a_single_row_complete_that_is_not(model):
+    rows = [model.sample_table(1, {"visits": 40}, complete=True, seed=seed) for seed in range(60)]
+    assert all(row.complete.all() for row in rows)
+
+
+def test_a_cell_that_is_given_empty_stays_so_in_complete_rows(model):
+    drawn = model.sample_table(20, {"city": None}, complete=True, seed=0).to_pandas()
+    assert drawn["city"].isna().all()
+    assert not drawn.drop(columns="city").isna().any(axis=None)
+
+
+@pytest.mark.parametrize("name", ["visits", "price", "weight", "income", "day"])
+def test_samples_within_range_are_no_less_and_no_more_than_what_was_seen(model, name):
+    rows = model.sample_table(2000, within_range=True, seed=0).to_pandas()[name]
+    assert FRAME[name].min() <= rows.min()
+    assert rows.max() <= FRAME[name].max()
+
+
+def test_samples_lie_beyond_what_was_seen_unless_they_are_asked_not_to(model):
+    rows = model.sample_table(2000, seed=0).to_pandas()
+    assert rows["weight"].max() > FRAME["weight"].max()
+
+
+def test_a_value_that_is_given_may_lie_beyond_the_range(model):
+    price = FRAME["price"].max() + 1
+    drawn = model.sample_table(20, {"price": price}, within_range=True, seed=0).to_pandas()
+    assert (drawn["price"] == price).all()
+    assert drawn["income"].max() <= FRAME["income"].max()
+
+
 def test_samples_repeat_with_their_seed_and_differ_with_another(model):
     first, again, other = (model.sample(9, seed=seed) for seed in (3, 3, 4))
     torch.testing.assert_close(first, again, rtol=0, atol=0, equal_nan=True)

@@ -465,14 +465,51 @@ def test_the_widest_tables_get_the_smallest_flows():
 
 
 def test_the_memory_of_a_wide_table_is_told_before_it_is_taken():
-    table = read_table(torch.randn(3, 30, dtype=torch.float64), warn=False)
+    table = read_table(torch.randn(5, 30, dtype=torch.float64), warn=False)
     wide = {"width": 300, "transforms": 1, "hidden_layers": 2}
     with pytest.raises(TableWarning, match=r"30 columns make a flow of 42,1.* about 2\.1 GB"):
         Model.fit(table, flow_settings=wide, progress=False)
 
 
-@pytest.mark.parametrize(("rows", "told"), [(1, "1 row, which"), (2, "2 rows, which")])
+@pytest.mark.parametrize(("rows", "told"), [(1, "1 row, which"), (4, "4 rows, which")])
 def test_rows_that_moments_give_away_are_warned_of(rows, told):
     table = read_table(torch.randn(rows, 1, dtype=torch.float64), warn=False)
-    with pytest.raises(TableWarning, match=f"The fit has {told} the means .* give away exactly"):
+    with pytest.raises(TableWarning, match=f"The fit has {told} the means, .* give away exactly"):
         Model.fit(table, progress=False)
+
+
+def test_samples_of_numbers_stay_within_range_where_they_are_asked_to():
+    rows = torch.rand(300, 2, dtype=torch.float64)
+    model = Model.fit(rows, settings=TrainingSettings(steps=5), progress=False)
+    free, kept = (model.sample(500, within_range=within, seed=0) for within in (False, True))
+    least, largest = rows.amin(0), rows.amax(0)
+    assert ((free < least) | (free > largest)).any()
+    assert ((kept >= least) & (kept <= largest)).all()
+
+
+def test_ranges_of_a_stream_are_those_of_all_its_rows(tmp_path):
+    rows = torch.randn(1500, 2, dtype=torch.float64)
+    write_table(Table(rows, ("a", "b")), tmp_path / "t.parquet")
+    stream = ParquetStream(tmp_path / "t.parquet", 100)
+    model = Model.fit(stream, settings=TrainingSettings(steps=2), valid=0.0, progress=False)
+    assert model.encoding.ranges.equal(torch.stack([rows.amin(0), rows.amax(0)]))
+
+
+def test_each_row_of_given_columns_has_its_own_draws_within_range():
+    rows = torch.rand(300, 2, dtype=torch.float64)
+    table = Table(rows, ("y", "x"))
+    model = Model.fit(table, given=["x"], settings=TrainingSettings(steps=5), progress=False)
+    drawn = model.sample(50, rows[:7, 1:], within_range=True, seed=0)
+    assert drawn.shape == (50, 7, 1)
+    assert ((drawn >= rows[:, 0].min()) & (drawn <= rows[:, 0].max())).all()
+
+
+def test_a_model_without_a_table_knows_no_range(model):
+    with pytest.raises(SettingsError, match="does not know the ranges of its columns"):
+        model.sample(3, within_range=True)
+
+
+def test_rows_that_hardly_ever_are_within_range_are_told(model):
+    model.encoding.ranges = torch.full((2, 2), 1e9, dtype=torch.float64)
+    with pytest.raises(TableError, match=r"After .* draws 2 of 2 rows are not within range yet"):
+        model.sample(2, within_range=True, seed=0)

@@ -259,6 +259,14 @@ def test_runs_without_a_budget_get_one():
     assert [choose_steps(*sizes) for sizes in choices] == [300, 300, 2_000, 11_800, 20_000]
 
 
+def test_conditional_fits_of_few_rows_take_long_where_held_out_rows_judge_them():
+    steps = [
+        resolve(TrainingSettings(), facts(5_000, given=3, valid_rows=valid), BNAF).steps
+        for valid in (None, 500)
+    ]
+    assert steps == [2_000, 6_000]
+
+
 @pytest.mark.parametrize("name", ["steps", "batch", "seed"])
 @pytest.mark.parametrize("number", [np.int64(3), np.uint8(3), np.array(3), torch.tensor(3)])
 def test_whatever_numpy_takes_for_a_whole_number_is_one(name, number):

@@ -42,6 +42,10 @@ def sample(
     complete: Annotated[
         bool, Option("--complete", help="Draw rows without empty cells only.")
     ] = False,
+    within_range: Annotated[
+        bool,
+        Option("--within-range", help="Draw no number or date beyond those of the fit."),
+    ] = False,
     redraw: Annotated[
         bool, Option("--redraw", help="Draw again where a flow that is not onto reaches nothing.")
     ] = False,
@@ -60,6 +64,7 @@ def sample(
         count,
         given=read_conditions(given or [], density),
         complete=complete,
+        within_range=within_range,
         **options.chosen(seed=seed, outside="redraw" if redraw else None),
     )
     write_rows(drawn, out, format, force=force)

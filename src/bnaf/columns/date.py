@@ -84,6 +84,10 @@ class Date(Kind):
         return 1
 
     @property
+    def range(self) -> tuple[float, float]:
+        return self.inner.seen
+
+    @property
     def may_be_empty(self) -> bool:
         return self.inner.may_be_empty
 

@@ -1,5 +1,6 @@
 """What a kind of column has to offer."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -81,6 +82,11 @@ class Kind(ABC):
     @abstractmethod
     def describe(self) -> str:
         """Return how it was read, in a few words."""
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Least and largest code that was seen, where codes have an order; else no limits."""
+        return -math.inf, math.inf
 
     @property
     def textual(self) -> bool:

@@ -99,6 +99,10 @@ class Number(Kind):
         return 1
 
     @property
+    def range(self) -> tuple[float, float]:
+        return self.seen
+
+    @property
     def may_be_empty(self) -> bool:
         return bool(self.empty)
 

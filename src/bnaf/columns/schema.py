@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64
 from torch import Tensor
 
 from bnaf._text import plain_name
@@ -183,6 +183,18 @@ class Schema:
     def empty_levels(self) -> tuple[int, ...]:
         """Of each discrete part, the level of an empty cell; -1 where there is none."""
         return tuple(kind.empty_level for kind in self.kinds if kind.levels)
+
+    @property
+    def ranges(self) -> Float64[Tensor, "2 columns"]:
+        """Least and largest code of each column that was seen; none of texts."""
+        return torch.tensor([kind.range for kind in self.kinds], dtype=torch.float64).T
+
+    @property
+    def hollow(self) -> Bool[Tensor, " columns"]:
+        """Which columns are empty throughout."""
+        return torch.tensor(
+            [kind.may_be_empty and not (kind.levels or kind.numbers) for kind in self.kinds]
+        )
 
     def by_column(self, shares: Float64[Tensor, "rows parts"]) -> Float64[Tensor, "rows columns"]:
         """Return numbers of discrete and of number parts, added up by column."""

@@ -157,7 +157,8 @@ def _from_table(table: Table, names: tuple[str, ...], wish: Wish, openings: Open
     if white:
         known = None if given is None else given.apply(rows[:, features:])
         moments = whiten(moments, opened, known, weighed)
-    encoding = _encoding(table.columns, table.types, features, moments, given, openings)
+    ranges = torch.stack(torch.aminmax(rows[:, :features], dim=0))
+    encoding = _encoding(table.columns, table.types, ranges, moments, given, openings)
     validation, judging = None, held_out.rows if held_out is not None else None
     kept = None
     if judging is None and len(sets.valid):
@@ -205,8 +206,12 @@ def _from_stream(
     given = None
     if given_names:
         given = Standardisation.from_moments(parts.train.moments(given_names, parts.counts))
-    moments = Standardisation.from_moments(parts.train.moments(names, parts.counts))
-    encoding = _encoding(stream.columns, stream.types, features, moments, given)
+    found = parts.train.moments(names, parts.counts)
+    moments, ranges = (
+        Standardisation.from_moments(found),
+        torch.stack([found.least, found.largest]),
+    )
+    encoding = _encoding(stream.columns, stream.types, ranges, moments, given)
     scales = (encoding.standardisation, encoding.given_standardisation)
     train, validation = parts.sources(
         partial(as_batch, encoding),
@@ -233,11 +238,12 @@ def as_batch(encoding: Encoding, codes: Tensor, weights: Tensor | None = None) -
 def _encoding(
     names: Sequence[str],
     types: Sequence[str],
-    features: int,
+    ranges: Tensor,
     moments: Standardisation,
     given: Standardisation | None,
     openings: Openings | None = None,
 ) -> NumberEncoding:
+    features = ranges.shape[1]
     return NumberEncoding(
         names[:features],
         names[features:],
@@ -245,6 +251,7 @@ def _encoding(
         Standardisation.identity(0) if given is None else given,
         types[:features],
         openings,
+        ranges,
     )
 
 

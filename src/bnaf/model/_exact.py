@@ -8,14 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bnaf._random import mix_seed
-from bnaf.errors import Argument, ShapeError, TableError
+from bnaf.errors import Argument, ShapeError
 from bnaf.flows.flow import Flow
 from bnaf.model._chunks import CHUNK_ROWS, chunk_rows, measure_rows
+from bnaf.model._draws import Demand, draw_until
 from bnaf.model.encoding import Encoding, warn_of_unusual
 
 BOTH = ("rows", "given")
-MOST_ROUNDS = 100  # of draws, in search of rows without empty cells
 
 
 class ExactFlow:
@@ -71,22 +70,35 @@ class ExactFlow:
         return torch.cat([self.encoding.log_shares(self.flow(some), part) for part, some in parts])
 
     @torch.no_grad()
-    def draw(self, count: int, given: Any, *, outside: str, complete: bool = False) -> Tensor:
+    def draw(
+        self,
+        count: int,
+        given: Any,
+        *,
+        outside: str,
+        complete: bool = False,
+        within_range: bool = False,
+    ) -> Tensor:
         """Return codes of so many rows, for each row of given columns.
 
         Of columns of every kind that were modelled, any may be given.
         """
-        partial = None
+        cells = None
         if self.encoding.schema is not None and not self.encoding.given_columns:
-            partial, given = self.encoding.partial(given), None
+            cells, given = self.encoding.partial(given), None
+        demand = Demand.of(self.encoding, cells, complete=complete, within_range=within_range)
         known = self._given(given)
         self._warn_of({"given": known}, stacklevel=3)
         context = self._context(known)
         law = self.flow(context)
         size = max(1, CHUNK_ROWS // max(1, law.batch_shape.numel()))
-        sizes = [min(size, count - start) for start in range(0, count, size)] or [0]
-        how: dict[str, Any] = {"outside": outside, "partial": partial, "complete": complete}
-        return torch.cat([self.encoding.draw(law, part, context, **how) for part in sizes])
+        how: dict[str, Any] = {"outside": outside, "partial": cells, "complete": complete}
+
+        def draw(some: int) -> Tensor:
+            sizes = [min(size, some - start) for start in range(0, some, size)] or [0]
+            return torch.cat([self.encoding.draw(law, part, context, **how) for part in sizes])
+
+        return draw_until(draw, demand, count)
 
     def _sides(self, rows: Any, given: Any, watch: Sequence[str]) -> tuple[Tensor, Tensor | None]:
         """Return codes of rows, and given columns as the flow sees them."""
@@ -137,30 +149,3 @@ class ExactFlow:
         if values.device.type == "mps":
             values = values.cpu()
         return values.to(self.device, torch.float64)
-
-
-def draw_complete(draw: Callable[..., Tensor], count: int, seed: int | None) -> Tensor:
-    """Return so many rows without empty cells, drawing until there are enough.
-
-    A column that is empty in all of them holds nothing, and does not count.
-
-    Args:
-        draw: From a ``seed`` to as many rows, some of which may have empty cells.
-        count: How many rows.
-        seed: Seed of the first draw, from which those of the others follow.
-
-    Raises:
-        TableError: If hardly any row is complete.
-    """
-    found: list[Tensor] = []
-    for more in range(MOST_ROUNDS):
-        rows = draw(seed=seed if seed is None or not more else mix_seed(seed, more))
-        rows = rows.reshape(-1, rows.shape[-1])
-        empty = rows.isnan()
-        found.append(rows[~empty[:, ~empty.all(0)].any(-1)])
-        if sum(map(len, found)) >= count:
-            return torch.cat(found)[:count]
-    raise TableError(
-        f"Of {MOST_ROUNDS * count:,} rows drawn {sum(map(len, found)):,} are complete, expected "
-        f"{count:,}; draw rows with empty cells, or model fewer columns."
-    )

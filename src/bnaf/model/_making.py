@@ -14,12 +14,10 @@ from bnaf.flows.flow import Flow
 from bnaf.flows.mixed import Mixed
 from bnaf.flows.registry import flow_named
 from bnaf.model._data import FitData
-from bnaf.model.encoding import Encoding
 
 BYTES_PER_WEIGHT = 50  # of a flow while it trains: gradients, moments, averages and matrices
 WORTH_TELLING = 1.0  # gigabytes
-GIVEN_AWAY = 2  # rows that mean and deviation determine
-GIVEN_AWAY_BY_KINDS = 4  # and with them the least and the largest value
+GIVEN_AWAY = 4  # rows that mean, deviation, least and largest value determine
 
 
 def make_flow(name: str, data: FitData, flow_settings: Mapping[str, Any]) -> Flow:
@@ -80,16 +78,14 @@ def _warn_of_cost(make: Callable[[], Flow], columns: int, members: int = 1) -> N
         )
 
 
-def warn_of_secrets(rows: int | None, encoding: Encoding) -> None:
+def warn_of_secrets(rows: int | None) -> None:
     """Warn of rows so few that what a model keeps of columns gives them away."""
-    kinds = encoding.schema is not None
-    if rows is not None and rows <= (GIVEN_AWAY_BY_KINDS if kinds else GIVEN_AWAY):
-        kept = "means, deviations and ranges" if kinds else "means and deviations"
+    if rows is not None and rows <= GIVEN_AWAY:
         warnings.warn(
             TableWarning(
-                f"The fit has {rows} row{'s' * (rows > 1)}, which the {kept} in its model give "
-                "away exactly. Expected many more rows; share the model only with those who may "
-                "see them."
+                f"The fit has {rows} row{'s' * (rows > 1)}, which the means, deviations and "
+                "ranges in its model give away exactly. Expected many more rows; share the model "
+                "only with those who may see them."
             ),
             stacklevel=3,
         )

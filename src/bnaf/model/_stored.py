@@ -53,6 +53,7 @@ def store_encoding(encoding: Encoding) -> tuple[dict[str, Any], dict[str, Tensor
         "given_columns": encoding.given_columns,
         f"given_{SCALES}": _scales(encoding.given_standardisation),
         "openings": encoding.openings.as_list(),
+        "ranges": None if encoding.ranges is None else encoding.ranges.tolist(),
     }, {name: part.contiguous() for name, part in matrices.items() if part is not None}
 
 
@@ -83,7 +84,22 @@ def read_encoding(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> E
         _standardisation(header[f"given_{SCALES}"], {}),
         header["types"],
         Openings.from_list(header["openings"], len(header["columns"])),
+        _ranges(header.get("ranges"), len(header["columns"])),
     )
+
+
+def _ranges(stored: Any, columns: int) -> Tensor | None:
+    """Return ranges of columns, which files of earlier versions do not have."""
+    if stored is None:
+        return None
+    ranges = torch.tensor(stored, dtype=torch.float64)
+    if (
+        ranges.shape != (2, columns)
+        or not ranges.isfinite().all()
+        or (ranges.diff(dim=0) < 0).any()
+    ):
+        raise ValueError("ranges must be the least and the largest value of each column")
+    return ranges
 
 
 def _scales(scales: Any) -> dict[str, list[float]]:

@@ -140,6 +140,14 @@ class Encoding(ABC):
     types: tuple[str, ...]
     """Types of the codes of modelled columns, by NumPy's names."""
 
+    ranges: Float64[Tensor, "2 columns"] | None = None
+    """Least and largest code of each modelled column that was seen, where that is known."""
+
+    @property
+    def hollow(self) -> Bool[Tensor, " columns"]:
+        """Which modelled columns are empty throughout."""
+        return torch.zeros(len(self.columns), dtype=torch.bool)
+
     @abstractmethod
     def from_noise(
         self, law: Any, z: Float64[Tensor, "*all_batch _"], context: Float64[Tensor, "*_ _"] | None

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64
 from torch import Tensor
 
 from bnaf.columns.kind import UNKNOWN
@@ -52,6 +52,7 @@ class KindEncoding(Encoding):
         super().__init__(schema.names, () if given_schema is None else given_schema.names)
         self.schema, self.given_schema = schema, given_schema
         self.location, self.scale = location, scale
+        self.ranges = schema.ranges
         self.types = ("float64",) * len(self.columns)
         self.continuous = not schema.levels and schema.numbers == len(self.columns)
 
@@ -66,6 +67,10 @@ class KindEncoding(Encoding):
         if self.given_schema is None:
             return 0
         return len(self.given_schema.levels) + self.given_schema.given_numbers
+
+    @property
+    def hollow(self) -> Bool[Tensor, " columns"]:
+        return self.schema.hollow
 
     @property
     def parts(self) -> dict[str, Any]:

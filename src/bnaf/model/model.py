@@ -1,7 +1,6 @@
 """A flow with the columns and the units of its table."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from bnaf._random import private_draws
 from bnaf.columns.kind import Bounds
 from bnaf.errors import SettingsError, ShapeError, TrainingError
 from bnaf.flows.flow import Flow
-from bnaf.model._exact import BOTH, ExactFlow, draw_complete
+from bnaf.model._exact import BOTH, ExactFlow
 from bnaf.model._making import make_flow, warn_of_secrets
 from bnaf.model._reading import read_data
 from bnaf.model._training import record_facts, train_flow
@@ -167,7 +166,7 @@ class Model:
         if announce is not None:
             for line in data.told:
                 announce(line)
-        warn_of_secrets(data.facts.rows, data.encoding)
+        warn_of_secrets(data.facts.rows)
         with private_draws(settings.seed):
             untrained = make_flow(flow, data, flow_settings or {}).to(dtype)
         settings = resolve(settings, data.facts, untrained)
@@ -310,6 +309,7 @@ class Model:
         generator: Generator | None = None,
         outside: str = "raise",
         complete: bool = False,
+        within_range: bool = False,
     ) -> Float64[Tensor, "count *batch features"]:
         """Draw rows, in the units of the table; torch's global generator is left alone.
 
@@ -322,11 +322,16 @@ class Model:
             generator: Source of that seed, instead.
             outside: What to do with draws of the base that have no pre-image, under a flow that is
                 not onto: "raise" or "redraw".
-            complete: Whether to draw rows given that no cell is empty, where none is given.
+            complete: Whether to draw rows given that no cell is empty.
+            within_range: Whether to draw rows given that numbers and dates are no less and no
+                more than those to train on were. A law that is right reaches a little beyond
+                them; this keeps a single draw from doing so.
 
         Raises:
             ShapeError: If given columns are missing, not wanted or of the wrong number.
             InversionError: If some draw has no pre-image and is not to be redrawn.
+            TableError: If hardly any row is as it is asked for.
+            SettingsError: If ranges are asked for that the model does not know.
         """
         count = whole("count", count, least=0)
         seed = None if seed is None else whole("seed", seed, least=0)
@@ -336,7 +341,9 @@ class Model:
             draw = torch.randint(2**62, (), generator=generator, device=generator.device)
             seed = int(draw.item())
         with private_draws(seed):
-            rows = self._exact.draw(count, given, outside=outside, complete=complete)
+            rows = self._exact.draw(
+                count, given, outside=outside, complete=complete, within_range=within_range
+            )
             return rows.to(self._exact.device)
 
     def sample_table(
@@ -345,6 +352,7 @@ class Model:
         given: Any = None,
         *,
         complete: bool = False,
+        within_range: bool = False,
         seed: int | None = None,
         generator: Generator | None = None,
         outside: str = "raise",
@@ -356,18 +364,19 @@ class Model:
             given: One row of given columns, as in :meth:`sample`.
             complete: Whether to draw only rows without empty cells; they come as often as in the
                 table otherwise.
+            within_range: As in :meth:`sample`.
             seed: Seed of the draw; a fresh one by default.
             generator: Source of that seed, instead.
             outside: As in :meth:`sample`.
 
         Raises:
             ShapeError: If there are several rows of given columns.
-            TableError: If hardly any row is complete.
+            TableError: If hardly any row is as it is asked for.
+            SettingsError: If ranges are asked for that the model does not know.
         """
         count = whole("count", count, least=0)
-        how: dict[str, Any] = {"generator": generator, "outside": outside, "complete": complete}
-        draw = partial(self.sample, count, given, **how)
-        rows = draw_complete(draw, count, seed) if complete else draw(seed=seed)
+        how: dict[str, Any] = {"seed": seed, "generator": generator, "outside": outside}
+        rows = self.sample(count, given, complete=complete, within_range=within_range, **how)
         if rows[:1].numel() > self.features:
             got = tuple(rows.shape[1:-1])
             raise ShapeError(f"Expected one row of given columns, got {got}; use sample for more.")

@@ -32,6 +32,7 @@ class NumberEncoding(Encoding):
         given_standardisation: Location and scale of the latter.
         types: Element types of the former in the table, by NumPy's names.
         openings: Bounds of the former: these columns are opened first.
+        ranges: Least and largest value of each that was seen, where that is known.
 
     Raises:
         SettingsError: If names, types and scales do not agree.
@@ -47,8 +48,10 @@ class NumberEncoding(Encoding):
         given_standardisation: Standardisation,
         types: Sequence[str],
         openings: Openings | None = None,
+        ranges: Float64[Tensor, "2 columns"] | None = None,
     ) -> None:
         super().__init__(columns, given_columns)
+        self.ranges = ranges
         self.openings = openings or Openings()
         self.standardisation, self.given_standardisation = standardisation, given_standardisation
         self.types = tuple(types)
@@ -57,6 +60,8 @@ class NumberEncoding(Encoding):
         _agree("standardisation", standardisation.features, count)
         _agree("types", len(self.types), count)
         _agree("given_standardisation", given_standardisation.features, given)
+        if ranges is not None:
+            _agree("ranges", ranges.shape[1], count)
         if standardisation.slopes is not None:
             _agree("slopes of standardisation", standardisation.slopes.shape[1], given)
 

@@ -17,6 +17,7 @@ VALID_SHARE = 0.1  # of the rows of a table that is not small, set aside to tell
 SMALL_SHARE = 0.2  # of the rows of a small one with columns of several kinds
 BATCH = 512
 FEW_STEPS, SMALL_BATCH, MEMBERS = 600, 256, 5  # of conditional fits of few rows
+JUDGED = 3  # times as long such a fit may take where held-out rows tell when it was best
 SMALL_STEPS = 300  # of runs whose steps take all rows
 PULL, PULLED_ROWS = 1.0, 5_000  # strength of the prior of the weights, and rows up to which it is
 SCOTT_SHARE = 0.25  # deviation of the noise of a small table, in units of Scott's bandwidth
@@ -208,9 +209,9 @@ def resolve(
             noise = SCOTT_SHARE * table.worth ** (-1 / (table.columns + 4))
         settings = replace(settings, noise=noise)
     if settings.epochs is None and settings.steps is None and settings.seconds is None:
-        settings = replace(
-            settings, steps=choose_steps(rows, size, few=table.few and table.given > 0)
-        )
+        few = table.few and table.given > 0
+        steps = choose_steps(rows, size, few=few, judged=bool(table.valid_rows))
+        settings = replace(settings, steps=steps)
     if settings.evaluate_every is None and (table.rows is not None or table.batches is not None):
         interval = choose_interval(settings.schedule, batches, size, table.valid_rows)
         settings = replace(settings, evaluate_every=interval)
@@ -224,18 +225,23 @@ def choose_batch(rows: int, table: TableFacts) -> int:
     return rows if table.small else BATCH
 
 
-def choose_steps(rows: int, batch: int, *, few: bool = False) -> int:
+def choose_steps(rows: int, batch: int, *, few: bool = False, judged: bool = False) -> int:
     """Return a number of steps for a run without budget.
+
+    Conditional fits of few rows differ in how long they gain: some memorise their rows within ten
+    epochs, others gain for hundreds. Where held-out rows tell, they may take long.
 
     Args:
         rows: Number of rows.
         batch: Rows per step.
         few: Whether they are the few rows of a conditional fit.
+        judged: Whether there are validation rows.
     """
     if rows <= batch:
         return SMALL_STEPS
     least = FEW_STEPS if few else LEAST_STEPS
-    return min(MOST_STEPS, max(least, EPOCHS * math.ceil(rows / batch)))
+    longer = JUDGED if few and judged else 1
+    return min(MOST_STEPS, longer * max(least, EPOCHS * math.ceil(rows / batch)))
 
 
 def choose_interval(schedule: str, batches: int, batch: int, valid_rows: int | None) -> int:
