@@ -171,7 +171,7 @@ def test_remedies_for_bad_tables_work(tmp_path):
 
 
 def odd_rows(kind):
-    rows = np.random.default_rng(0).normal(size=(3 if kind == "few" else 40, 4))
+    rows = np.random.default_rng(0).normal(size=(5, 6) if kind == "few" else (40, 4))
     if kind == "constant":
         rows[:, 1] = 2
     if kind == "ties":
@@ -184,11 +184,12 @@ def odd_rows(kind):
     [
         ("constant", "Column 'b': one value in all 40 rows.", ["--drop-constant"]),
         ("ties", "Column 'b' (2 distinct values in 40 rows): few distinct", ["--dequantise"]),
-        ("few", "fewer rows (3) than columns (4)", ["--columns", "a,b"]),
+        ("few", "fewer rows (5) than columns (6)", ["--columns", "a,b"]),
     ],
 )
 def test_an_odd_table_is_fitted_with_a_warning_of_one_line(tmp_path, kind, message, remedy):
-    write_table(Table(odd_rows(kind), ("a", "b", "c", "d")), tmp_path / "t.parquet")
+    rows = odd_rows(kind)
+    write_table(Table(rows, tuple("abcdef"[: rows.shape[1]])), tmp_path / "t.parquet")
     words = ["fit", tmp_path / "t.parquet", "--out", tmp_path / "m.safetensors", *QUICK]
     words += [] if kind == "few" else ["--flow", "glow"]
     line = only_line(succeed(*words).stderr)

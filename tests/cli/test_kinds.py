@@ -306,6 +306,21 @@ def test_sample_writes_cells_as_the_table_has_them(folder, tmp_path):
     assert drawn["visits"].type == "int64"
 
 
+def test_sample_within_range_writes_no_number_beyond_those_of_the_fit(folder, tmp_path):
+    words = ["sample", folder / "m.safetensors", "-n", "500", "--seed", "0", "--within-range"]
+    succeed(*words, "--out", tmp_path / "s.csv")
+    drawn = pd.read_csv(tmp_path / "s.csv")
+    assert FRAME["weight"].min() <= drawn["weight"].min()
+    assert drawn["weight"].max() <= FRAME["weight"].max()
+
+
+def test_sample_within_range_names_its_option_where_ranges_are_not_known(tmp_path):
+    bnaf.save(bnaf.Model(bnaf.BNAF(1)), tmp_path / "m.safetensors")
+    found = run("sample", tmp_path / "m.safetensors", "-n", "3", "--within-range")
+    assert found.exit_code != 0
+    assert "draw without --within-range" in " ".join(found.stderr.split())
+
+
 def test_sample_writes_parquet_in_the_types_of_the_table(folder, tmp_path):
     path = tmp_path / "s.parquet"
     succeed("sample", folder / "m.safetensors", "-n", "5", "--seed", "0", "--out", path)

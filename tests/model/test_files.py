@@ -336,6 +336,7 @@ HOSTILE = {
     "ranges": (put("ranges", [[0.0, 1.0], [1.0, 0.0]]), r"ranges must be the least and the larg"),
     "short_ranges": (put("ranges", [[0.0], [1.0]]), r"ranges must be the least and the largest"),
     "text_ranges": (put("ranges", "0 to 1"), r"do not fit its flow"),
+    "odd_ranges": (put("ranges", [[0.0, None], [1.0, "2"]]), r"finite numbers"),
     "no_scale": (put("standardisation", {"location": [0, 0]}), r"do not fit its flow: 'scale'"),
     "record": (put("record", None), r"'record' of type dict in its header, got NoneType"),
     "newer": (put("format", 99), r"format 99, written by bnaf .*; this version .* Update bnaf"),

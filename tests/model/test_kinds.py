@@ -155,6 +155,29 @@ def test_samples_lie_beyond_what_was_seen_unless_they_are_asked_not_to(model):
     assert rows["weight"].max() > FRAME["weight"].max()
 
 
+def test_complete_rows_within_range_are_both(model):
+    rows = model.sample_table(200, complete=True, within_range=True, seed=0).to_pandas()
+    assert not rows.isna().any(axis=None)
+    assert rows["weight"].max() <= FRAME["weight"].max()
+
+
+def test_rows_within_range_have_empty_cells_as_often_as_others(model):
+    rows = model.sample_table(2000, within_range=True, seed=0).to_pandas()
+    others = model.sample_table(2000, seed=0).to_pandas()
+    assert rows["weight"].isna().mean() == pytest.approx(others["weight"].isna().mean(), abs=0.05)
+
+
+@pytest.mark.parametrize("values", [[1.1, 1.2, 1.3, 1.9], [0.1, 0.2, 0.3, 0.1 + 0.2]])
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_a_range_holds_the_rows_it_was_seen_in(values, kind):
+    column = np.tile(np.array(values, dtype=kind).astype(np.float64), 40)
+    schema = Schema.fit({"x": column.astype(kind)}, kinds={"x": "grid"})
+    packed = schema.encode(read_frame({"x": column.astype(kind)})).rows
+    low, high = schema.ranges
+    codes = schema.codes(schema.decode(packed))
+    assert ((codes >= low) & (codes <= high)).all()
+
+
 def test_a_value_that_is_given_may_lie_beyond_the_range(model):
     price = FRAME["price"].max() + 1
     drawn = model.sample_table(20, {"price": price}, within_range=True, seed=0).to_pandas()

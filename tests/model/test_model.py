@@ -510,6 +510,55 @@ def test_a_model_without_a_table_knows_no_range(model):
 
 
 def test_rows_that_hardly_ever_are_within_range_are_told(model):
-    model.encoding.ranges = torch.full((2, 2), 1e9, dtype=torch.float64)
-    with pytest.raises(TableError, match=r"After .* draws 2 of 2 rows are not within range yet"):
+    model.encoding.ranges = torch.tensor([[1e9, 1e9], [2e9, 2e9]], dtype=torch.float64)
+    with pytest.raises(
+        TableError,
+        match=r"After 10,\d+ draws 2 of 2 rows are not as asked yet; draw .* within_range=True",
+    ):
         model.sample(2, within_range=True, seed=0)
+
+
+def fit_rows(rows, **options):
+    """A quick fit of an array or a table."""
+    return Model.fit(rows, settings=TrainingSettings(steps=5), progress=False, **options)
+
+
+def test_a_constant_column_within_range_has_its_value():
+    rows = torch.rand(300, 2, dtype=torch.float64)
+    rows[:, 1] = 3.0
+    with pytest.warns(TableWarning, match="constant"):
+        model = fit_rows(rows)
+    drawn = model.sample(50, within_range=True, seed=0)
+    assert (drawn[:, 1] == 3.0).all()
+
+
+def test_whole_numbers_at_the_ends_of_a_range_are_drawn_as_often_as_others():
+    values = torch.randint(0, 2, (400, 1)).double()
+    model = fit_rows(Table(values, ("flag",), ("int64",)))
+    free, kept = (model.sample(4000, within_range=within, seed=0) for within in (False, True))
+    inside = (free.round() >= 0) & (free.round() <= 1)
+    share = (free[inside] < 0).double().mean().item()
+    assert share > 0
+    assert (kept < 0).double().mean().item() == pytest.approx(share, abs=0.05)
+
+
+def test_rows_that_weigh_nothing_do_not_widen_a_range():
+    rows = torch.rand(300, 1, dtype=torch.float64)
+    rows[0], weights = 99.0, torch.ones(300)
+    weights[0] = 0.0
+    model = fit_rows(rows, weights=weights)
+    assert model.encoding.ranges[1].item() < 1
+
+
+def test_bounded_numbers_stay_within_range_in_the_units_of_the_table():
+    rows = torch.rand(300, 1, dtype=torch.float64).exp()
+    table = {"x": rows[:, 0].numpy()}
+    model = fit_rows(table, bounds={"x": (0.0, None)})
+    drawn = model.sample_table(500, within_range=True, seed=0).to_pandas()["x"]
+    assert rows.min().item() <= drawn.min()
+    assert drawn.max() <= rows.max().item()
+
+
+def test_no_row_is_within_range_too(model):
+    model.encoding.ranges = torch.zeros(2, 2, dtype=torch.float64)
+    assert model.sample(0, within_range=True).shape == (0, 2)

@@ -20,6 +20,7 @@ OPTIONS = {
     "averaged": "--raw",
     "bounds": "--bounds",
     "columns": "--columns",
+    "complete": "--complete",
     "decimal": "--decimal",
     "delimiter": "--delimiter",
     "drop_constant": "--drop-constant",
@@ -35,6 +36,7 @@ OPTIONS = {
     "most_expansion": "--most-expansion",
     "outside": "--redraw",
     "overwrite": "--force",
+    "within_range": "--within-range",
 }
 """What the arguments that the library advises are called here, and what goes with them."""
 FLAGS = (

@@ -13,7 +13,7 @@ from bnaf.columns.kind import Bounds, Kind, Parts, Snapped, Values, shown, told_
 from bnaf.columns.lattice import LARGEST, OFF_GRID, Lattice, find_lattice
 from bnaf.columns.ranges import finite_numbers, told_far, told_within
 from bnaf.columns.smoothing import smooth
-from bnaf.columns.stored import bounds_of, number_of, text_of, whole_of
+from bnaf.columns.stored import bounds_of, ends_of, text_of, whole_of
 from bnaf.errors import Argument, TableError
 from bnaf.tables.column import Column
 from bnaf.tables.names import list_columns
@@ -81,7 +81,8 @@ class Grid(Kind):
 
     @property
     def range(self) -> tuple[float, float]:
-        return self.seen
+        low, high = self.lattice.values(self.lattice.multiples(np.array(self.seen)))  # as drawn
+        return float(low), float(high)
 
     @property
     def may_be_empty(self) -> bool:
@@ -165,7 +166,7 @@ class Grid(Kind):
         )
         bounds = bounds_of(stored, "bounds")
         curve = Curve.from_dict(stored, *_reach(lattice, bounds))
-        seen = (number_of(stored, "low"), number_of(stored, "high"))
+        seen = ends_of(stored)
         kind = text_of(stored, "type", TYPES)
         return cls(lattice, curve, bounds, seen, kind, whole_of(stored, "empty"))
 

@@ -16,6 +16,7 @@ from bnaf.columns.ranges import finite_numbers, told_far, told_within
 from bnaf.columns.stored import (
     SMALLEST,
     bounds_of,
+    ends_of,
     number_of,
     numbers_of,
     refused,
@@ -100,7 +101,10 @@ class Number(Kind):
 
     @property
     def range(self) -> tuple[float, float]:
-        return self.seen
+        low, high = self.seen
+        if self.digits < 0:
+            return self.seen
+        return min(low, round(low, self.digits)), max(high, round(high, self.digits))  # as drawn
 
     @property
     def may_be_empty(self) -> bool:
@@ -191,7 +195,7 @@ class Number(Kind):
             Opening(bounds_of(stored, "bounds"), number_of(stored, "soft", SMALLEST)),
             tuple(atoms.tolist()),
             whole_of(stored, "digits", -1, MOST_DIGITS),
-            (number_of(stored, "low"), number_of(stored, "high")),
+            ends_of(stored),
             text_of(stored, "type", TYPES),
             whole_of(stored, "empty"),
         )

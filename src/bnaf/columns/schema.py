@@ -192,9 +192,7 @@ class Schema:
     @property
     def hollow(self) -> Bool[Tensor, " columns"]:
         """Which columns are empty throughout."""
-        return torch.tensor(
-            [kind.may_be_empty and not (kind.levels or kind.numbers) for kind in self.kinds]
-        )
+        return torch.tensor([k.may_be_empty and not (k.levels or k.numbers) for k in self.kinds])
 
     def by_column(self, shares: Float64[Tensor, "rows parts"]) -> Float64[Tensor, "rows columns"]:
         """Return numbers of discrete and of number parts, added up by column."""

@@ -109,6 +109,18 @@ def texts_of(stored: Mapping[str, Any], key: str) -> tuple[str, ...]:
     return tuple(value)
 
 
+def ends_of(stored: Mapping[str, Any]) -> tuple[float, float]:
+    """Return the least and the largest value that a column had.
+
+    Raises:
+        StorageError: If they are no numbers in that order.
+    """
+    low, high = number_of(stored, "low"), number_of(stored, "high")
+    if low > high:
+        raise refused("high", f"a number from {low:g} on", high)
+    return low, high
+
+
 def bounds_of(stored: Mapping[str, Any], key: str) -> tuple[float | None, float | None]:
     """Return an entry that must be two bounds, the lower first; null where there is none.
 

@@ -157,7 +157,8 @@ def _from_table(table: Table, names: tuple[str, ...], wish: Wish, openings: Open
     if white:
         known = None if given is None else given.apply(rows[:, features:])
         moments = whiten(moments, opened, known, weighed)
-    ranges = torch.stack(torch.aminmax(rows[:, :features], dim=0))
+    counting = rows if weighed is None else rows[weighed > 0]
+    ranges = torch.stack(torch.aminmax(counting[:, :features], dim=0))
     encoding = _encoding(table.columns, table.types, ranges, moments, given, openings)
     validation, judging = None, held_out.rows if held_out is not None else None
     kept = None

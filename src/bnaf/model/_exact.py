@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bnaf.errors import Argument, ShapeError
+from bnaf.errors import Argument, SettingsError, ShapeError
 from bnaf.flows.flow import Flow
 from bnaf.model._chunks import CHUNK_ROWS, chunk_rows, measure_rows
 from bnaf.model._draws import Demand, draw_until
@@ -149,3 +149,21 @@ class ExactFlow:
         if values.device.type == "mps":
             values = values.cpu()
         return values.to(self.device, torch.float64)
+
+
+def log_prob(law: Any, rows: Tensor) -> Tensor:
+    """Return the log-densities of rows under a law."""
+    scores: Tensor = law.log_prob(rows)
+    return scores
+
+
+def base_noise(law: Any, rows: Tensor) -> Tensor:
+    """Return the base noise that a law maps rows to.
+
+    Raises:
+        SettingsError: If it is a law of rows of every kind.
+    """
+    if not hasattr(law, "normal_scores"):
+        raise SettingsError("base_noise expects a model of plain numbers, got one of all kinds.")
+    noise: Tensor = law.normal_scores(rows)
+    return noise

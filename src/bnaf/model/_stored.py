@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from bnaf.columns.schema import Schema
+from bnaf.columns.stored import numbers_of
 from bnaf.errors import StorageError
 from bnaf.model.encoding import Encoding
 from bnaf.model.kinds import KindEncoding
@@ -92,12 +94,9 @@ def _ranges(stored: Any, columns: int) -> Tensor | None:
     """Return ranges of columns, which files of earlier versions do not have."""
     if stored is None:
         return None
-    ranges = torch.tensor(stored, dtype=torch.float64)
-    if (
-        ranges.shape != (2, columns)
-        or not ranges.isfinite().all()
-        or (ranges.diff(dim=0) < 0).any()
-    ):
+    ends = dict(zip(("least", "largest"), stored, strict=True))
+    ranges = torch.from_numpy(np.stack([numbers_of(ends, name) for name in ends]))
+    if ranges.shape[1] != columns or (ranges[0] > ranges[1]).any():
         raise ValueError("ranges must be the least and the largest value of each column")
     return ranges
 

@@ -13,7 +13,7 @@ from bnaf._random import private_draws
 from bnaf.columns.kind import Bounds
 from bnaf.errors import SettingsError, ShapeError, TrainingError
 from bnaf.flows.flow import Flow
-from bnaf.model._exact import BOTH, ExactFlow
+from bnaf.model._exact import BOTH, ExactFlow, base_noise, log_prob
 from bnaf.model._making import make_flow, warn_of_secrets
 from bnaf.model._reading import read_data
 from bnaf.model._training import record_facts, train_flow
@@ -238,7 +238,7 @@ class Model:
             ShapeError: If the number of columns is wrong, or given ones are missing or not wanted.
             TableError: If a table lacks a column.
         """
-        scores, shift = self._exact.measure(rows, given, _log_prob, BOTH if warn else ())
+        scores, shift = self._exact.measure(rows, given, log_prob, BOTH if warn else ())
         return scores + shift
 
     def log_shares(self, rows: Any, given: Any = None) -> Float64[Tensor, "rows columns"]:
@@ -298,7 +298,7 @@ class Model:
             TableError: If a table lacks a column.
             SettingsError: If columns are of several kinds, of which the discrete have no noise.
         """
-        return self._exact.measure(rows, given, _base_noise)[0]
+        return self._exact.measure(rows, given, base_noise)[0]
 
     def sample(
         self,
@@ -324,8 +324,10 @@ class Model:
                 not onto: "raise" or "redraw".
             complete: Whether to draw rows given that no cell is empty.
             within_range: Whether to draw rows given that numbers and dates are no less and no
-                more than those to train on were. A law that is right reaches a little beyond
-                them; this keeps a single draw from doing so.
+                more than those to train on were, of a :class:`FrameStream
+                <bnaf.tables.frame_streams.FrameStream>` than those of the sample that columns
+                were read off. A law that is right reaches a little beyond them; this keeps a
+                single draw from doing so.
 
         Raises:
             ShapeError: If given columns are missing, not wanted or of the wrong number.
@@ -394,15 +396,3 @@ class Model:
     def __repr__(self) -> str:
         given = f", given_columns={self.given_columns}" if self.given_columns else ""
         return f"Model({type(self.flow).__name__}, columns={self.columns}{given})"
-
-
-def _log_prob(law: Any, rows: Tensor) -> Tensor:
-    scores: Tensor = law.log_prob(rows)
-    return scores
-
-
-def _base_noise(law: Any, rows: Tensor) -> Tensor:
-    if not hasattr(law, "normal_scores"):
-        raise SettingsError("base_noise expects a model of plain numbers, got one of all kinds.")
-    noise: Tensor = law.normal_scores(rows)
-    return noise
