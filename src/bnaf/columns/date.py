@@ -85,7 +85,7 @@ class Date(Kind):
 
     @property
     def range(self) -> tuple[float, float]:
-        return self.inner.seen
+        return self.inner.range
 
     @property
     def may_be_empty(self) -> bool:
