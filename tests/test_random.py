@@ -9,7 +9,7 @@ from fits import banana, small_flow
 from torch import nn
 
 from bnaf import Model, TrainingSettings
-from bnaf._random import private_draws
+from bnaf._random import Dropout, draw_normal, library_draws, private_draws
 from bnaf.estimators import FlowDensity
 
 WAYS = {
@@ -56,6 +56,18 @@ def test_dropout_keeps_its_share_and_its_mean():
         assert torch.equal(F.dropout(ones, 0.25, training=False), ones)
     assert set(kept.tolist()) == {0.0, (ones / 0.75)[0].item()}
     assert abs(kept.mean().item() - 1) < 0.03
+
+
+@pytest.mark.parametrize(
+    "draw", [lambda like: Dropout(0.25)(like), lambda like: draw_normal((7,), like)]
+)
+def test_what_the_library_draws_alone_are_the_numbers_of_all_draws(draw):
+    like, before = torch.ones(50), torch.get_rng_state()
+    with private_draws(3):
+        expected = draw(like)
+    with library_draws(3):
+        assert torch.equal(draw(like), expected)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_other_threads_draw_as_if_nobody_did():

@@ -34,7 +34,7 @@ _TAKE_GENERATORS: frozenset[Callable[..., Any]] = frozenset(
     ]
 )
 _ALIKE = {torch.rand_like: torch.rand, torch.randn_like: torch.randn}
-_compiled: "ContextVar[_PrivateDraws | None]" = ContextVar("compiled", default=None)
+_library: "ContextVar[_PrivateDraws | None]" = ContextVar("library", default=None)
 _wanted: ContextVar[bool] = ContextVar("wanted", default=True)
 
 
@@ -56,17 +56,19 @@ def private_draws(source: int | Generator | None = None) -> AbstractContextManag
 
 
 @contextmanager
-def compiled_draws(seed: int) -> Iterator[None]:
-    """Let compiled code draw from generators of our own, in :func:`draw_normal` and `Dropout`.
+def library_draws(seed: int) -> Iterator[None]:
+    """Let :func:`draw_normal` and `Dropout` draw from generators of our own, and nothing else.
+
+    Compiled code knows no other way, and plain torch is not slowed down by it.
 
     Args:
         seed: The seed; the numbers are those of :func:`private_draws`.
     """
-    token = _compiled.set(_PrivateDraws(seed))
+    token = _library.set(_PrivateDraws(seed))
     try:
         yield
     finally:
-        _compiled.reset(token)
+        _library.reset(token)
 
 
 def draw_normal(
@@ -76,15 +78,21 @@ def draw_normal(
     if generator is None and _is_compiled():
         drawn: Tensor = _draw(shape, None, like.dtype, like.device)
         return drawn
+    private = _library.get()
+    if generator is None and private is not None:
+        generator = private.generator(like.device)
     if generator is None:  # not given at all: exports of an open shape know no other way
         return torch.randn(shape, dtype=like.dtype, device=like.device)
     return torch.randn(shape, dtype=like.dtype, device=like.device, generator=generator)
 
 
 class Dropout(nn.Dropout):
-    """Torch's dropout, whose masks are ours in compiled code too."""
+    """Torch's dropout, whose masks are ours in compiled code and among our own draws too."""
 
     def forward(self, input: Tensor) -> Tensor:
+        private = _library.get()
+        if private is not None and not _is_compiled():
+            return private.drop_out(input, self.p, self.training)
         if not (self.training and self.p and _is_compiled()):
             return super().forward(input)
         kept: Tensor = _draw(input.shape, 1 - self.p, input.dtype, input.device)
@@ -101,7 +109,7 @@ def _draw(
     shape: Sequence[int], share: float | None, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
     """Return standard normal numbers or, given a share, as many ones among zeros."""
-    private = _compiled.get()
+    private = _library.get()
     generator = None if private is None else private.generator(device)
     if share is None:
         return torch.randn(shape, dtype=dtype, device=device, generator=generator)
@@ -129,7 +137,7 @@ class _PrivateDraws(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         if func is F.dropout:
-            return self._drop_out(*args, **kwargs)
+            return self.drop_out(*args, **kwargs)
         draws = func in _TAKE_GENERATORS or func in _ALIKE
         if not draws or kwargs.get("generator") is not None:
             return func(*args, **kwargs)
@@ -142,7 +150,7 @@ class _PrivateDraws(TorchFunctionMode):
             func, args = _ALIKE[func], (like.shape, *args)
         return func(*args, **kwargs | {"generator": self.generator(device)})
 
-    def _drop_out(
+    def drop_out(
         self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
     ) -> Tensor:
         """Return what torch's dropout does, which takes no generator."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from bnaf import BNAF, Flow, ShapeError
-from bnaf._random import compiled_draws, private_draws
+from bnaf._random import library_draws, private_draws
 
 
 class Objective(nn.Module):
@@ -51,9 +51,9 @@ def check_draws(backend: str) -> None:
     with private_draws(1):
         expected = drawing(context)
     before = torch.get_rng_state()
-    with compiled_draws(1):
+    with library_draws(1):
         found = compiled(context)
-    with compiled_draws(2):
+    with library_draws(2):
         other = compiled(context)
     assert torch.equal(torch.get_rng_state(), before)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)

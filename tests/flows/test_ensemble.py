@@ -74,6 +74,53 @@ def test_a_row_trains_all_members_but_that_of_its_fold(ensemble, context):
         assert moved == ([True, False, True] if training else [False, True, False])
 
 
+PIECES = {"context_bins": 4, "context_layers": 2}
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, PIECES, {"context": "amortised"}, {"context_layers": 0}], ids=str
+)
+def test_contexts_of_all_members_at_once_are_those_of_each(context, settings):
+    flow = Ensemble(1, 2, members=3, settings=SIZES | {"context_width": 5} | settings).double()
+    randomise(flow, 0.5)
+    x = torch.randn(40, 1, dtype=torch.float64)
+    together = type(flow.parts[0]).make_transforms(flow.parts, context)
+    for part, transform in zip(flow.parts, together, strict=True):
+        torch.testing.assert_close(transform(x), part.make_transform(context)(x))
+    loss = flow.losses(x, context)
+    each = torch.stack([part.losses(x, context) for part in flow.parts]).mean(0)
+    torch.testing.assert_close(loss, each)
+    expected = torch.autograd.grad(each.sum(), list(flow.parameters()))
+    found = torch.autograd.grad(loss.sum(), list(flow.parameters()))
+    torch.testing.assert_close(found, expected)
+
+
+def test_members_that_cut_contexts_differently_keep_their_pieces(context):
+    flow = Ensemble(1, 2, members=2, settings=SIZES | PIECES).double()
+    randomise(flow, 0.5)
+    flow.parts[1].see_contexts(3 * context)
+    x = torch.randn(40, 1, dtype=torch.float64)
+    each = torch.stack([part.losses(x, context) for part in flow.parts]).mean(0)
+    torch.testing.assert_close(flow.losses(x, context), each)
+
+
+def test_members_leave_units_out_of_training_and_of_nothing_else(context):
+    settings = SIZES | {"context_width": 64, "context_dropout": 0.5}
+    flow = Ensemble(1, 2, members=2, settings=settings).double()
+    randomise(flow, 0.5)
+    x = torch.randn(40, 1, dtype=torch.float64)
+    assert not torch.equal(flow.losses(x, context), flow.losses(x, context))
+    flow.eval()
+    assert torch.equal(flow.losses(x, context), flow.losses(x, context))
+
+
+def test_members_of_the_sampling_direction_are_averaged_too(context):
+    flow = Ensemble(1, 2, members=2, settings=SIZES | {"direction": "sampling"}).double().eval()
+    x = torch.randn(40, 1, dtype=torch.float64)
+    each = torch.stack([part(context).log_prob(x) for part in flow.parts])
+    torch.testing.assert_close(flow(context).log_prob(x), each.logsumexp(0) - math.log(2))
+
+
 def test_ensembles_come_back_from_files(ensemble, context, tmp_path):
     bnaf.save(ensemble, tmp_path / "flow.safetensors")
     again = bnaf.load(tmp_path / "flow.safetensors")

@@ -195,11 +195,6 @@ def test_sizes_follow_the_table():
     assert BNAF.sizes_for(6, small=True) == {"transforms": 2, "hidden_layers": 1, "width": 10}
 
 
-def test_the_context_network_follows_the_rows():
-    sizes = [BNAF.sizes_for(1, small=False, few=few, given=3) for few in (True, False)]
-    assert [size["context_dropout"] for size in sizes] == [0.2, 0.1]
-
-
 @pytest.mark.parametrize("mixed", [False, True])
 @pytest.mark.parametrize("rows", [900, 999, 1_000, 1_001, 1_100, 1_111, 1_112])
 def test_a_table_is_small_or_not_for_its_split_and_its_sizes_alike(rows, mixed):

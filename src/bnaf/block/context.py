@@ -159,14 +159,21 @@ class Conditioner(nn.Module):
 
     def forward(self, context: Float[Tensor, "*batch context_features"]) -> Contexts:
         """Return what each context does to the layers of every network."""
-        columns = context if self.edges is None else beside_pieces(context, self.edges)
-        code = self.hidden(columns).reshape(-1, self.prediction.in_features)
-        weight: Tensor = self.prediction.weight
-        bias: Tensor = self.prediction.bias
-        if self.scales:
-            weight, bias = weight[self._order], bias[self._order]
+        code = self.hidden(self._columns(context)).reshape(-1, self.prediction.in_features)
+        weight, bias = self._in_order(self.prediction.weight, self.prediction.bias)
         predicted = torch.addmm(bias.unsqueeze(1), weight, code.t())
-        predicted = predicted.to(context.dtype)  # under autocast it is of another
+        return self._apart(predicted.to(context.dtype))  # under autocast it is of another
+
+    def _columns(self, context: Float[Tensor, "*batch context_features"]) -> Tensor:
+        """Return what the first layer reads."""
+        return context if self.edges is None else beside_pieces(context, self.edges)
+
+    def _in_order(self, *parts: Tensor) -> tuple[Tensor, ...]:
+        """Return weights of predictions with those of a kind one after the other."""
+        return tuple(part[self._order] for part in parts) if self.scales else parts
+
+    def _apart(self, predicted: Float[Tensor, "predictions contexts"]) -> Contexts:
+        """Return biases and scales of every network."""
         if not self.scales:
             return Contexts(predicted.unflatten(0, (self.transforms, -1)))
         units = self.transforms * sum(self.sizes[:: self._kinds])
@@ -174,3 +181,44 @@ class Conditioner(nn.Module):
         scales = bounded(log_scales).exp()
         parts = biases, scales[:units], scales[units:]
         return Contexts(*(part.unflatten(0, (self.transforms, -1)) for part in parts))
+
+    def agrees_with(self, other: "Conditioner") -> bool:
+        """Tell whether another of the same sizes reads the same of every context."""
+        if self.edges is None or other.edges is None:
+            return self.edges is other.edges
+        return torch.equal(self.edges, other.edges)
+
+
+def condition_together(
+    conditioners: Sequence[Conditioner], context: Float[Tensor, "*batch context_features"]
+) -> list[Contexts]:
+    """Return what several conditioners of the same sizes say, each layer of all at once.
+
+    While they train, what one leaves out of a step all leave out, so that a draw serves all.
+
+    Args:
+        conditioners: They read the same of every context.
+        context: The contexts.
+    """
+    first = conditioners[0]
+    x = first._columns(context).flatten(0, -2).expand(len(conditioners), -1, -1)
+    for layers in zip(*(each.hidden for each in conditioners), strict=True):
+        layer = layers[0]
+        if isinstance(layer, nn.Linear):
+            weight, bias = (
+                torch.stack(parts) for parts in zip(*map(_numbers, layers), strict=True)
+            )
+            x = torch.baddbmm(bias.unsqueeze(1), x, weight.mT)
+        elif isinstance(layer, nn.Dropout):
+            x = x * layer(torch.ones_like(x[0])) if layer.training else x
+        else:
+            x = layer(x)
+    parts = [each._in_order(*_numbers(each.prediction)) for each in conditioners]
+    weight, bias = map(torch.stack, zip(*parts, strict=True))
+    predicted = torch.baddbmm(bias.unsqueeze(2), weight, x.mT).to(context.dtype)
+    return [each._apart(part) for each, part in zip(conditioners, predicted, strict=True)]
+
+
+def _numbers(layer: nn.Module) -> tuple[Tensor, Tensor]:
+    assert isinstance(layer, nn.Linear)
+    return layer.weight, layer.bias

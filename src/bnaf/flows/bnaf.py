@@ -10,14 +10,16 @@ from torch import Tensor, nn
 
 from bnaf._checks import between, one_of, whole, widths_of
 from bnaf._random import draws_wanted
+from bnaf._torch import traced
 from bnaf.block.activations import activation_named
-from bnaf.block.context import Conditioner
+from bnaf.block.context import Conditioner, condition_together
 from bnaf.block.layers import BlockNetworks
 from bnaf.block.published import read_published
 from bnaf.block.stack import BlockStack
-from bnaf.block.weights import Networks, Numbers
+from bnaf.block.weights import Contexts, Networks, Numbers
 from bnaf.flows.flow import Pull
 from bnaf.flows.transformed import TransformFlow
+from bnaf.laws.transforms import RowTransform
 
 GATE_LIMIT = math.log(99)  # keeps both shares of a gated residual at or above 0.01
 START_GAIN = -1.0  # log-gains of a flow that starts smoothly
@@ -25,13 +27,19 @@ RESIDUALS = ("gated", "normal", None)
 PERMUTATIONS = ("reverse", "random", None)
 INITS = ("published", "normal", "identity")
 CONTEXTS = ("biases", "amortised")
-CONTEXT_RATE = 0.1  # of the rate of the block networks
+CONTEXT_RATE, PIECES_RATE = 0.1, 0.2  # of the rate of the block networks; pieces are small numbers
 FULL_WIDTH, HELD_WIDTH, LEAST_WIDTH = 40, 20, 5
 NARROW_FEATURES, PLAIN_FEATURES = 8, 16  # columns up to which widths are full, and held
 TRANSFORMS, MANY_TRANSFORMS = 3, 5  # of tables that are not small; of those of many rows
 WIDTH_TIMES_FEATURES = 250  # units that more columns share
 MOST_WEIGHTS = 2**25  # of a flow that is chosen for a table
 WEIGHT_PRECISION = 2.0  # of the prior of a raw weight, per feature
+CONTEXT_SIZES = {  # of a context network that is chosen for a table
+    "context_layers": 2,
+    "context_width": 128,
+    "context_bins": 32,
+    "context_dropout": 0.1,
+}
 
 
 class BNAF(TransformFlow):
@@ -250,7 +258,6 @@ class BNAF(TransformFlow):
         features: int,
         *,
         small: bool,
-        few: bool = False,
         many: bool = False,
         given: int = 0,
     ) -> dict[str, Any]:
@@ -259,13 +266,11 @@ class BNAF(TransformFlow):
         Weights grow with the square of features times width, so wide tables get few units per
         feature, and the widest fewer transforms and hidden layers, down to a linear map. Small
         tables get a small flow, which has less to memorise with, and tables of many rows more
-        transforms. Given columns are cut into pieces; where rows are few, more units of the
-        context network are left out.
+        transforms. Given columns are cut into pieces.
 
         Args:
             features: Number of columns, those given left out.
             small: Whether the table is small.
-            few: Whether its rows are few for a context network to memorise.
             many: Whether they are so many that a larger flow pays.
             given: Number of columns that are given.
 
@@ -278,7 +283,7 @@ class BNAF(TransformFlow):
             {'transforms': 1, 'hidden_layers': 0, 'width': 1}
         """
         if given:
-            return _network_sizes(features, small, TRANSFORMS, HELD_WIDTH) | _context_sizes(few)
+            return _network_sizes(features, small, TRANSFORMS, HELD_WIDTH) | CONTEXT_SIZES
         full = not small and features <= NARROW_FEATURES
         transforms = MANY_TRANSFORMS if many else TRANSFORMS
         return _network_sizes(features, small, transforms, FULL_WIDTH if full else HELD_WIDTH)
@@ -292,7 +297,8 @@ class BNAF(TransformFlow):
         """Return the context network's share of the rate: its weights are ordinary ones."""
         if self.conditioner is None:
             return {}
-        return {"context": (CONTEXT_RATE, list(self.conditioner.parameters()))}
+        share = CONTEXT_RATE if self.conditioner.edges is None else PIECES_RATE
+        return {"context": (share, list(self.conditioner.parameters()))}
 
     @classmethod
     def settings_of(cls, recorded: Mapping[str, Any]) -> dict[str, Any]:
@@ -325,6 +331,24 @@ class BNAF(TransformFlow):
         self, context: Float[Tensor, "*batch context_features"] | None
     ) -> BlockStack:
         contexts = None if self.conditioner is None else self.conditioner(context)
+        return self._stack(context, contexts)
+
+    @classmethod
+    def make_transforms(
+        cls,
+        flows: "Sequence[TransformFlow]",
+        context: Float[Tensor, "*batch context_features"] | None,
+    ) -> list[RowTransform]:
+        members = [flow for flow in flows if isinstance(flow, BNAF)]
+        conditioners = [flow.conditioner for flow in members if flow.conditioner is not None]
+        if context is None or traced() or len(conditioners) < len(flows):
+            return super().make_transforms(flows, context)
+        if not all(map(conditioners[0].agrees_with, conditioners)):
+            return super().make_transforms(flows, context)
+        said = condition_together(conditioners, context)
+        return [flow._stack(context, each) for flow, each in zip(members, said, strict=True)]
+
+    def _stack(self, context: Tensor | None, contexts: Contexts | None) -> BlockStack:
         networks = Networks(
             tuple(self.networks.blocks),
             self.activation,
@@ -360,15 +384,6 @@ def _network_sizes(features: int, small: bool, transforms: int, width: int) -> d
     while hidden_layers > 0 and too_many():
         hidden_layers -= 1
     return {"transforms": transforms, "hidden_layers": hidden_layers, "width": width}
-
-
-def _context_sizes(few: bool) -> dict[str, Any]:
-    return {
-        "context_layers": 2,
-        "context_width": 128,
-        "context_bins": 32,
-        "context_dropout": 0.2 if few else 0.1,
-    }
 
 
 def _orders(features: int, transforms: int, permutation: str | None, seed: int) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from bnaf._checks import whole
 from bnaf.errors import SettingsError
 from bnaf.flows.transformed import TransformFlow, check_normal_base
+from bnaf.laws.distribution import FlowDistribution
 from bnaf.laws.normal import mean_score
 from bnaf.laws.roots import Targets, solve_increasing
 from bnaf.laws.transforms import Passage, Points, RowTransform
@@ -153,7 +154,13 @@ class Ensemble(TransformFlow):
     def make_transform(
         self, context: Float[Tensor, "*batch context_features"] | None
     ) -> MixtureTransform:
-        return MixtureTransform([flow.make_transform(context) for flow in self.parts])
+        return MixtureTransform([law.transform for law in self._laws(context)])
+
+    def _laws(self, context: Tensor | None) -> list[FlowDistribution]:
+        """Return the laws of the members."""
+        flows = self.parts
+        transforms = type(flows[0]).make_transforms(flows, context)
+        return [flow.law_of(each, context) for flow, each in zip(flows, transforms, strict=True)]
 
     def losses(
         self, rows: Tensor, context: Tensor | None = None, fold: Tensor | None = None
@@ -165,18 +172,20 @@ class Ensemble(TransformFlow):
         """
         if fold is None and not self.training:
             return super().losses(rows, context)
-        total = rows.new_zeros(len(rows))
         count = len(self.parts)
-        for index, flow in enumerate(self.parts):
+        if count == 1:
+            return self.parts[0].losses(rows, context)
+        if self.training:
+            losses = torch.stack([-law.log_prob(rows) for law in self._laws(context)])
             if fold is None:
-                total = total + flow.losses(rows, context) / count
-                continue
-            own = fold.remainder(count) == index
-            which = (own if not self.training else ~own).nonzero().squeeze(1)
-            if count == 1:
-                which = torch.arange(len(rows), device=rows.device)
-            given = None if context is None else context[which]
-            share = flow.losses(rows[which], given)
-            weight = 1.0 if not self.training else 1 / max(1, count - 1)
-            total = total.index_add(0, which, weight * share)
+                return losses.mean(0)
+            members = torch.arange(count, device=rows.device).unsqueeze(1)
+            learns = fold.remainder(count) != members
+            return torch.where(learns, losses, 0.0).sum(0) / (count - 1)
+        assert fold is not None
+        total = rows.new_zeros(len(rows))
+        for index, flow in enumerate(self.parts):
+            own = (fold.remainder(count) == index).nonzero().squeeze(1)
+            given = None if context is None else context[own]
+            total = total.index_add(0, own, flow.losses(rows[own], given))
         return total

@@ -75,7 +75,6 @@ class FFJORD(TransformFlow):
         features: int,
         *,
         small: bool,
-        few: bool = False,
         many: bool = False,
         given: int = 0,
     ) -> dict[str, Any]:

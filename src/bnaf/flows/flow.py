@@ -103,7 +103,6 @@ class Flow(nn.Module, ABC):
         features: int,
         *,
         small: bool,
-        few: bool = False,
         many: bool = False,
         given: int = 0,
     ) -> dict[str, Any]:
@@ -112,7 +111,6 @@ class Flow(nn.Module, ABC):
         Args:
             features: Number of columns, those given left out.
             small: Whether the table is small, as :func:`bnaf.training.recipe.is_small` says.
-            few: Whether its rows are few for a context network to memorise.
             many: Whether they are so many that a larger flow pays.
             given: Number of columns that are given.
         """

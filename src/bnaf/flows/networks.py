@@ -101,7 +101,6 @@ class NetworkFlow(TransformFlow):
         features: int,
         *,
         small: bool,
-        few: bool = False,
         many: bool = False,
         given: int = 0,
     ) -> dict[str, Any]:

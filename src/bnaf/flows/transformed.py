@@ -2,6 +2,7 @@
 
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -60,14 +61,38 @@ class TransformFlow(Flow):
             context: Conditioning rows, checked; ``None`` for a flow without context.
         """
 
+    @classmethod
+    def make_transforms(
+        cls,
+        flows: "Sequence[TransformFlow]",
+        context: Float[Tensor, "*batch context_features"] | None,
+    ) -> list[RowTransform]:
+        """Return the transforms of several flows of this class, made with the same settings.
+
+        A flow that can make them faster than one by one says how.
+
+        Args:
+            flows: The flows.
+            context: As in :meth:`make_transform`.
+        """
+        return [flow.make_transform(context) for flow in flows]
+
     def make_law(
         self, context: Float[Tensor, "*batch context_features"] | None
     ) -> FlowDistribution:
         """Return the transform, turned round in the sampling direction, on its base."""
-        transform = self.make_transform(context)
+        return self.law_of(self.make_transform(context), context)
+
+    def law_of(self, transform: RowTransform, context: Tensor | None) -> FlowDistribution:
+        """Return the law of a transform that this flow made.
+
+        Args:
+            transform: The transform.
+            context: What it was made for.
+        """
+        batch = torch.Size() if context is None else context.shape[:-1]
         if self.direction == "sampling":
             transform = transform.inv
-        batch = torch.Size() if context is None else context.shape[:-1]
         normal = StandardNormal(self.features, next(self.parameters()).detach())
         base = normal if self.base_law is None else self.base_law()
         watched = () if self.snapshots else tuple(self.parameters())

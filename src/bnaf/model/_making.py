@@ -26,7 +26,7 @@ def make_flow(name: str, data: FitData, flow_settings: Mapping[str, Any]) -> Flo
         return _make_mixed(data, data.encoding.schema, flow_settings)
     kind, facts = flow_named(name), data.facts
     columns, given = data.encoding.features, data.encoding.context_features
-    sizes = kind.sizes_for(columns, small=facts.small, few=facts.few, many=facts.many, given=given)
+    sizes = kind.sizes_for(columns, small=facts.small, many=facts.many, given=given)
     sizes |= flow_settings
     _warn_of_cost(
         lambda: kind(columns, **{"context_features": given} | sizes), columns, data.members

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
 from bnaf._checks import between
-from bnaf._random import compiled_draws, mix_seed, private_draws
+from bnaf._random import Dropout, library_draws, mix_seed, private_draws
 from bnaf._torch import obeys_on_device, total_norm
 from bnaf.training._run.averaging import WeightAverage
 from bnaf.training._run.devices import sum_over
@@ -63,8 +63,10 @@ class Stepper:
         names = [group.get("of", str(i)) for i, group in enumerate(self.optimiser.param_groups)]
         self.rates = dict(zip(names, largest, strict=True))  # by what they are the rates of
         self._obedient = obeys_on_device(self.optimiser)
-        drops_out = any(isinstance(part, nn.Dropout) for part in objective.modules())
-        self._draws = objective.draws or drops_out
+        drops = [part for part in objective.modules() if isinstance(part, nn.Dropout)]
+        self._draws = objective.draws or bool(drops)
+        ours = not objective.draws and all(isinstance(part, Dropout) for part in drops)
+        self._seeded = library_draws if ours or settings.compile else private_draws
         module: Any = _Unpacked(objective, shared=fabric.world_size > 1)
         module = torch.compile(module) if settings.compile else module
         wrapped, self._shared_optimiser = fabric.setup(module, self.optimiser)
@@ -196,7 +198,7 @@ class Stepper:
         if not self._draws:
             return nullcontext()
         seed = mix_seed(self.settings.seed, step, self.fabric.global_rank)
-        return compiled_draws(seed) if self.settings.compile else private_draws(seed)
+        return self._seeded(seed)
 
     def _fold(self) -> None:
         """Add what is pending to the sums, at steps that do not depend on who looks on."""
