@@ -56,6 +56,7 @@ def make_case(name: str) -> list[Any]:
     """Return a function that takes a step, and one of the flow's part where there is a flow."""
     import torch
 
+    from bnaf.block import kernels
     from bnaf.studies.vae.plans import VaeTrial, read_image_sets, read_variants
 
     posterior = name if name in POSTERIORS else "gaussian"
@@ -70,6 +71,13 @@ def make_case(name: str) -> list[Any]:
         for network in networks:
             network.compile()
     step = make_step(vae)
+    if name == "without our convolutions":
+
+        def plain_step() -> None:
+            with kernels.disabled():
+                step()
+
+        return [plain_step]
     if name == "without oneDNN":
 
         def slow_step() -> None:
@@ -123,7 +131,7 @@ def main() -> None:
     import torch
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    choices = ("channels first", "without oneDNN", "compiled")
+    choices = ("without our convolutions", "channels first", "without oneDNN", "compiled")
     parser.add_argument("--cases", nargs="+", default=[*POSTERIORS, *choices])
     parser.add_argument("--turns", type=int, default=7, help="steps of each case (default 7)")
     told = "JSON, and a table beside it"

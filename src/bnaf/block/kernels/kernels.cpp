@@ -4,6 +4,7 @@
 #include "cells.h"
 #include "checks.h"
 #include "inverse.h"
+#include "winograd.h"
 
 namespace bnaf {
 namespace {
@@ -151,4 +152,7 @@ TORCH_LIBRARY(bnaf, library) {
       "inverse(Tensor y, Tensor[] parts, int[] blocks, int[] residuals, int activation, "
       "float leak, Tensor[] contexts) -> (Tensor, Tensor, Tensor)",
       &bnaf::inverse_op);
+  library.def("convolve(Tensor x, Tensor weight, Tensor bias) -> Tensor", &bnaf::convolve);
+  library.def("convolve_backward(Tensor x, Tensor weight, Tensor grad) -> (Tensor, Tensor)",
+              &bnaf::pull_back_convolution);
 }

@@ -1,9 +1,9 @@
 """The paper's encoder and decoder of images: gated convolutions (van den Berg et al., 2018).
 
 A gated layer has one convolution for values and gates together. Images are kept channels-last,
-which oneDNN computes with fastest, and a layer that sees or makes a single pixel is one matrix
-product. What is computed is what the published layers compute, and weights start from the same
-laws.
+which is what oneDNN and our kernels compute with fastest, and a layer that sees or makes a single
+pixel is one matrix product. What is computed is what the published layers compute, and weights
+start from the same laws.
 """
 
 import math
@@ -16,14 +16,12 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.distributions import Distribution
 
+from bnaf.studies.vae.convolutions import KERNEL, PADDING, Images, SameConv2d, convolve
 from bnaf.vae.pixels import LevelLaw, bit_law
 
 LATENTS, ENCODED = 64, 256
-KERNEL, PADDING = 5, 2
 SHRINK = 4  # two strides of two
 DEEP = 64  # channels of the smallest images
-
-Images = Float[Tensor, "_ _ _ _"]  # rows, channels, height and width
 
 
 class ImageKind(NamedTuple):
@@ -94,7 +92,8 @@ class GatedConv(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, *, stride: int = 1) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(inputs, 2 * outputs, KERNEL, stride, PADDING)
+        plain = nn.Conv2d(inputs, 2 * outputs, KERNEL, stride, PADDING) if stride > 1 else None
+        self.conv = plain or SameConv2d(inputs, 2 * outputs)
 
     def forward(self, x: Images) -> Images:
         return gate(self.conv(x))
@@ -111,7 +110,7 @@ class GatedTransposedConv(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, *, stride: int = 1) -> None:
         super().__init__()
-        self.conv: nn.Module = nn.Conv2d(inputs, 2 * outputs, KERNEL, 1, PADDING)
+        self.conv: nn.Module = SameConv2d(inputs, 2 * outputs)
         if stride > 1:
             sizes = inputs, 2 * outputs, KERNEL, stride, PADDING, stride - 1
             self.conv = nn.ConvTranspose2d(*sizes)
@@ -215,8 +214,7 @@ class LevelConv(nn.Module):
         mix = self.mix.weight.flatten(1)
         weight = (mix @ self.spread.weight.flatten(1)).view(-1, *self.spread.weight.shape[1:])
         bias = self.mix(self.spread.bias.view(1, -1, 1, 1)).flatten()  # type: ignore[union-attr]
-        weight = weight.contiguous(memory_format=torch.channels_last)
-        return F.conv2d(x, weight, bias, padding=PADDING)
+        return convolve(x, weight.contiguous(memory_format=torch.channels_last), bias)
 
 
 @torch.no_grad()
