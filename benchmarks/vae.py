@@ -71,20 +71,14 @@ def make_case(name: str) -> list[Any]:
         for network in networks:
             network.compile()
     step = make_step(vae)
-    if name == "without our convolutions":
+    if name in ("torch's convolutions", "channels first", "without oneDNN"):
 
         def plain_step() -> None:
-            with kernels.disabled():
+            faster = name != "without oneDNN"
+            with kernels.disabled(), torch.backends.mkldnn.flags(enabled=faster):
                 step()
 
         return [plain_step]
-    if name == "without oneDNN":
-
-        def slow_step() -> None:
-            with torch.backends.mkldnn.flags(enabled=False):
-                step()
-
-        return [slow_step]
     return [step] if vae.posterior.flow is None else [step, make_draw(vae.posterior.flow)]
 
 
@@ -131,7 +125,7 @@ def main() -> None:
     import torch
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    choices = ("without our convolutions", "channels first", "without oneDNN", "compiled")
+    choices = ("torch's convolutions", "channels first", "without oneDNN", "compiled")
     parser.add_argument("--cases", nargs="+", default=[*POSTERIORS, *choices])
     parser.add_argument("--turns", type=int, default=7, help="steps of each case (default 7)")
     told = "JSON, and a table beside it"

@@ -70,6 +70,13 @@ def test_what_the_library_draws_alone_are_the_numbers_of_all_draws(draw):
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def test_the_innermost_draws_are_those_that_count():
+    with private_draws(3):
+        expected = draw_normal((7,), torch.ones(1))
+    with library_draws(1), private_draws(3):
+        assert torch.equal(draw_normal((7,), torch.ones(1)), expected)
+
+
 def test_other_threads_draw_as_if_nobody_did():
     torch.manual_seed(4)
     expected = torch.randn(5)

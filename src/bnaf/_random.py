@@ -1,15 +1,15 @@
 """Draws that are private: torch's own generators are neither used nor disturbed.
 
-In plain torch a mode gives generators of our own to whatever draws. Compiled code takes neither
-modes nor generators, so what the library draws in it is drawn by an operator, which finds them
-when it runs.
+In plain torch a mode gives generators of our own to whatever draws, or, where nothing else does,
+to what the library draws. Compiled code takes neither modes nor generators, so what the library
+draws in it is drawn by an operator, which finds them when it runs.
 """
 
 import hashlib
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from typing import Any
 
 import torch
@@ -78,7 +78,7 @@ def draw_normal(
     if generator is None and _is_compiled():
         drawn: Tensor = _draw(shape, None, like.dtype, like.device)
         return drawn
-    private = _library.get()
+    private = _library_mode()
     if generator is None and private is not None:
         generator = private.generator(like.device)
     if generator is None:  # not given at all: exports of an open shape know no other way
@@ -90,13 +90,18 @@ class Dropout(nn.Dropout):
     """Torch's dropout, whose masks are ours in compiled code and among our own draws too."""
 
     def forward(self, input: Tensor) -> Tensor:
-        private = _library.get()
-        if private is not None and not _is_compiled():
+        private = _library_mode()
+        if private is not None:
             return private.drop_out(input, self.p, self.training)
         if not (self.training and self.p and _is_compiled()):
             return super().forward(input)
         kept: Tensor = _draw(input.shape, 1 - self.p, input.dtype, input.device)
         return input * (kept / (1 - self.p))
+
+
+def _library_mode() -> "_PrivateDraws | None":
+    """Return where the library draws from, if it is told; torch.compile cannot look it up."""
+    return None if torch.compiler.is_dynamo_compiling() else _library.get()
 
 
 def _is_compiled() -> bool:
@@ -133,6 +138,16 @@ class _PrivateDraws(TorchFunctionMode):
             self.generators[source.device] = source
             source = source.initial_seed()
         self.seed = source
+        self._tokens: list[Token[_PrivateDraws | None]] = []
+
+    def __enter__(self) -> "_PrivateDraws":
+        self._tokens.append(_library.set(None))  # the innermost is the one that counts
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *problem: Any) -> None:
+        super().__exit__(*problem)  # type: ignore[no-untyped-call]
+        _library.reset(self._tokens.pop())
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})

@@ -7,7 +7,7 @@ import torch
 from cases import randomise
 
 import bnaf
-from bnaf import SettingsError
+from bnaf import BNAF, SettingsError, ShapeError
 from bnaf.flows.ensemble import Ensemble
 from bnaf.laws.normal import normal_cdf
 
@@ -114,11 +114,38 @@ def test_members_leave_units_out_of_training_and_of_nothing_else(context):
     assert torch.equal(flow.losses(x, context), flow.losses(x, context))
 
 
-def test_members_of_the_sampling_direction_are_averaged_too(context):
-    flow = Ensemble(1, 2, members=2, settings=SIZES | {"direction": "sampling"}).double().eval()
+@pytest.mark.parametrize("batch", [(), (1,), (2, 5)], ids=str)
+def test_contexts_have_any_batch_shape(ensemble, context, batch):
+    x = torch.randn(*batch, 1, dtype=torch.float64)
+    given = torch.randn(*batch, 2, dtype=torch.float64)
+    each = torch.stack([flow(given).log_prob(x) for flow in ensemble.parts])
+    torch.testing.assert_close(ensemble(given).log_prob(x), each.logsumexp(0) - math.log(3))
+
+
+def test_all_members_leave_out_the_same_units(context):
+    settings = SIZES | {"context_width": 64, "context_dropout": 0.5}
+    flow = Ensemble(1, 2, members=2, settings=settings).double()
+    randomise(flow, 0.5)
+    flow.parts[1].load_state_dict(flow.parts[0].state_dict())
     x = torch.randn(40, 1, dtype=torch.float64)
-    each = torch.stack([part(context).log_prob(x) for part in flow.parts])
-    torch.testing.assert_close(flow(context).log_prob(x), each.logsumexp(0) - math.log(2))
+    first, second = type(flow.parts[0]).make_transforms(flow.parts, context)
+    assert torch.equal(first(x), second(x))
+    assert not torch.equal(first(x), flow.parts[0].make_transform(context)(x))
+
+
+@pytest.mark.parametrize("given", [None, torch.zeros(40, 3, dtype=torch.float64)], ids=str)
+def test_contexts_are_checked_in_training_too(ensemble, given):
+    x = torch.randn(40, 1, dtype=torch.float64)
+    with pytest.raises(ShapeError, match="context"):
+        ensemble.train().losses(x, given, torch.zeros(40, dtype=torch.long))
+
+
+def test_contexts_in_pieces_have_a_rate_of_their_own():
+    shares = [
+        {name: share for name, (share, _) in BNAF(1, 2, context_bins=bins).rates().items()}
+        for bins in (0, 4)
+    ]
+    assert shares == [{"context": 0.1}, {"context in pieces": 0.2}]
 
 
 def test_ensembles_come_back_from_files(ensemble, context, tmp_path):
@@ -134,6 +161,7 @@ def test_ensembles_come_back_from_files(ensemble, context, tmp_path):
         ({"features": 2}, "one column, got features=2"),
         ({"flow": "ensemble"}, "must be a transform, and no ensemble"),
         ({"members": 0}, "members must be"),
+        ({"settings": {"direction": "sampling"}}, "of the density direction, got direction='samp"),
     ],
 )
 def test_what_no_ensemble_can_be_is_refused(settings, message):

@@ -27,7 +27,16 @@ def is_close(found, expected):
     return (found - expected).abs().max() <= 1e-4 * expected.abs().max()
 
 
+@pytest.fixture(params=[1, 3])
+def threads(request):
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield
+    torch.set_num_threads(before)
+
+
 @needs_kernels
+@pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_values_and_gradients_are_those_of_torch(shape, layout):
@@ -58,12 +67,25 @@ def test_a_second_derivative_raises():
         grad.sum().backward()
 
 
-@pytest.mark.parametrize("inputs", [1, 8])
-def test_what_kernels_do_not_serve_is_torch_s(inputs):
-    layer = SameConv2d(inputs, 16).double()
-    x = torch.randn(3, inputs, 7, 5, dtype=torch.float64)
-    expected = F.conv2d(x, layer.weight, layer.bias, padding=2)
-    assert torch.equal(layer(x), expected)
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        ((3, 8, 7, 5), torch.float64),
+        ((3, 1, 7, 5), torch.float32),
+        ((0, 8, 7, 5), torch.float32),
+    ],
+    ids=str,
+)
+def test_what_kernels_do_not_serve_is_torch_s(shape, dtype):
+    layer = SameConv2d(shape[-3], 16).to(dtype)
+    x = torch.randn(shape, dtype=dtype)
+    assert torch.equal(layer(x), F.conv2d(x, layer.weight, layer.bias, padding=2))
+
+
+def test_mixed_precision_is_torch_s():
+    layer, x = SameConv2d(8, 16), torch.randn(3, 8, 7, 5)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert layer(x).dtype == torch.bfloat16
 
 
 @needs_kernels

@@ -183,7 +183,9 @@ class Conditioner(nn.Module):
         return Contexts(*(part.unflatten(0, (self.transforms, -1)) for part in parts))
 
     def agrees_with(self, other: "Conditioner") -> bool:
-        """Tell whether another of the same sizes reads the same of every context."""
+        """Tell whether another of the same sizes reads the same of every context, as it trains."""
+        if self.training != other.training:
+            return False
         if self.edges is None or other.edges is None:
             return self.edges is other.edges
         return torch.equal(self.edges, other.edges)
@@ -197,11 +199,11 @@ def condition_together(
     While they train, what one leaves out of a step all leave out, so that a draw serves all.
 
     Args:
-        conditioners: They read the same of every context.
+        conditioners: Each agrees with the first.
         context: The contexts.
     """
-    first = conditioners[0]
-    x = first._columns(context).flatten(0, -2).expand(len(conditioners), -1, -1)
+    columns = conditioners[0]._columns(context)
+    x = columns.reshape(-1, columns.shape[-1]).expand(len(conditioners), -1, -1)
     for layers in zip(*(each.hidden for each in conditioners), strict=True):
         layer = layers[0]
         if isinstance(layer, nn.Linear):

@@ -271,7 +271,7 @@ class BNAF(TransformFlow):
         Args:
             features: Number of columns, those given left out.
             small: Whether the table is small.
-            many: Whether they are so many that a larger flow pays.
+            many: Whether its rows are so many that a larger flow pays.
             given: Number of columns that are given.
 
         Example:
@@ -297,8 +297,10 @@ class BNAF(TransformFlow):
         """Return the context network's share of the rate: its weights are ordinary ones."""
         if self.conditioner is None:
             return {}
-        share = CONTEXT_RATE if self.conditioner.edges is None else PIECES_RATE
-        return {"context": (share, list(self.conditioner.parameters()))}
+        parameters = list(self.conditioner.parameters())
+        if self.conditioner.edges is None:
+            return {"context": (CONTEXT_RATE, parameters)}
+        return {"context in pieces": (PIECES_RATE, parameters)}
 
     @classmethod
     def settings_of(cls, recorded: Mapping[str, Any]) -> dict[str, Any]:
@@ -339,11 +341,16 @@ class BNAF(TransformFlow):
         flows: "Sequence[TransformFlow]",
         context: Float[Tensor, "*batch context_features"] | None,
     ) -> list[RowTransform]:
+        """Return the transforms of several flows, their context networks computed at once.
+
+        What a step of training leaves out of one it then leaves out of all. Off the CPU, where
+        comparing pieces would wait for the device, and in compiled code they are computed apart.
+        """
         members = [flow for flow in flows if isinstance(flow, BNAF)]
         conditioners = [flow.conditioner for flow in members if flow.conditioner is not None]
-        if context is None or traced() or len(conditioners) < len(flows):
+        if context is None or traced() or context.device.type != "cpu":
             return super().make_transforms(flows, context)
-        if not all(map(conditioners[0].agrees_with, conditioners)):
+        if not all(map(conditioners[0].agrees_with, conditioners[1:])):
             return super().make_transforms(flows, context)
         said = condition_together(conditioners, context)
         return [flow._stack(context, each) for flow, each in zip(members, said, strict=True)]

@@ -135,6 +135,11 @@ class Ensemble(TransformFlow):
 
         for member in self.parts:
             check_normal_base(member, "An ensemble")
+            if member.direction != "density":
+                raise SettingsError(
+                    f"An ensemble averages flows of the density direction, got direction="
+                    f"{member.direction!r}; leave direction out."
+                )
 
     @property
     def parts(self) -> list[TransformFlow]:
@@ -176,7 +181,8 @@ class Ensemble(TransformFlow):
         if count == 1:
             return self.parts[0].losses(rows, context)
         if self.training:
-            losses = torch.stack([-law.log_prob(rows) for law in self._laws(context)])
+            laws = self._laws(self._checked(context))
+            losses = torch.stack([-law.log_prob(rows) for law in laws])
             if fold is None:
                 return losses.mean(0)
             members = torch.arange(count, device=rows.device).unsqueeze(1)

@@ -111,7 +111,7 @@ class Flow(nn.Module, ABC):
         Args:
             features: Number of columns, those given left out.
             small: Whether the table is small, as :func:`bnaf.training.recipe.is_small` says.
-            many: Whether they are so many that a larger flow pays.
+            many: Whether its rows are so many that a larger flow pays.
             given: Number of columns that are given.
         """
         return {}
@@ -203,10 +203,14 @@ class Flow(nn.Module, ABC):
             ShapeError: If a context is missing, not wanted, or of the wrong size.
             DtypeError: If it is not of the flow's floating-point type.
         """
+        return self.make_law(self._checked(context))
+
+    def _checked(self, context: Tensor | None) -> Tensor | None:
+        """Return a context in the precision of the flow, having checked it."""
         like = next(self.parameters())
         context = None if context is None else in_precision(context, like)
         self._check_context(context, like)
-        return self.make_law(context)
+        return context
 
     def constant(self, context: Tensor | None = None) -> Distribution:
         """Return the same law as a call, made of weights without gradients.

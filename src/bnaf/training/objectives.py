@@ -28,7 +28,8 @@ class Objective(nn.Module, ABC):
 
     draws: ClassVar[bool] = False
     """Whether the loss draws: what torch draws in it then comes from a private generator. Where it
-    is compiled, that holds of what laws and dropout of the library draw, and of nothing else."""
+    is compiled, that holds of what laws and dropout of the library draw, and of nothing else. One
+    that draws by layers of dropout alone need not say so."""
 
     @property
     @abstractmethod

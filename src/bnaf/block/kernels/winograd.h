@@ -93,7 +93,7 @@ struct Patches {
   }
 
   // Call a body with each line of a square of pixels, where its first pixel within the image is,
-  // and which of its pixels, from and to, are within; none where the line is not.
+  // and which of its pixels, from and to, are within; none, and no place, where the line is not.
   template <int kSize, class Body>
   void lines(int64_t image, int64_t line, int64_t pixel, const Body& body) const {
     const int64_t from = std::max<int64_t>(0, -pixel);
@@ -101,7 +101,7 @@ struct Patches {
     for (int index = 0; index < kSize; ++index) {
       const bool within = line + index >= 0 && line + index < height;
       const int64_t place = (image * height + line + index) * width + pixel + from;
-      body(index, place, from, within ? to : from);
+      body(index, within ? place : 0, from, within ? to : from);
     }
   }
 
@@ -257,14 +257,13 @@ inline std::tuple<Tensor, Tensor> pull_back_convolution(const Tensor& x, const T
   const Patches patches(x.size(0), x.size(1), x.size(2));
   Tensor grad_x = at::zeros_like(x);
   const Tensor back = weight.transpose(1, 2).contiguous();
-  std::vector<Tensor> sums(at::get_num_threads());
+  std::vector<Tensor> sums(patches.parts());  // each thread's, at the first part it takes
   const float* images = x.const_data_ptr<float>();
   const float* arrived = grad.const_data_ptr<float>();
   float* found = grad_x.mutable_data_ptr<float>();
   at::parallel_for(0, patches.parts(), 1, [&](int64_t from, int64_t to) {
     const at::NoGradGuard no_grad;
-    Tensor& sum = sums[at::get_thread_num()];
-    if (!sum.defined()) sum = at::zeros_like(weight);
+    Tensor& sum = sums[from] = at::zeros_like(weight);
     Workspace workspace(patches, std::max(channels, outputs));
     const Tensor in = at::zeros({kPoints, patches.tiles, channels}, x.options());
     const Tensor of_out = at::zeros({kPoints, patches.tiles, outputs}, x.options());

@@ -92,8 +92,11 @@ class GatedConv(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, *, stride: int = 1) -> None:
         super().__init__()
-        plain = nn.Conv2d(inputs, 2 * outputs, KERNEL, stride, PADDING) if stride > 1 else None
-        self.conv = plain or SameConv2d(inputs, 2 * outputs)
+        self.conv = (
+            SameConv2d(inputs, 2 * outputs)
+            if stride == 1
+            else nn.Conv2d(inputs, 2 * outputs, KERNEL, stride, PADDING)
+        )
 
     def forward(self, x: Images) -> Images:
         return gate(self.conv(x))
