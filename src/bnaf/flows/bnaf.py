@@ -17,6 +17,7 @@ from bnaf.block.layers import BlockNetworks
 from bnaf.block.published import read_published
 from bnaf.block.stack import BlockStack
 from bnaf.block.weights import Contexts, Networks, Numbers
+from bnaf.flows._sizes import sizes_for
 from bnaf.flows.flow import Pull
 from bnaf.flows.transformed import TransformFlow
 from bnaf.laws.transforms import RowTransform
@@ -28,18 +29,7 @@ PERMUTATIONS = ("reverse", "random", None)
 INITS = ("published", "normal", "identity")
 CONTEXTS = ("biases", "amortised")
 CONTEXT_RATE, PIECES_RATE = 0.1, 0.2  # of the rate of the block networks; pieces are small numbers
-FULL_WIDTH, HELD_WIDTH, LEAST_WIDTH = 40, 20, 5
-NARROW_FEATURES, PLAIN_FEATURES = 8, 16  # columns up to which widths are full, and held
-TRANSFORMS, MANY_TRANSFORMS = 3, 5  # of tables that are not small; of those of many rows
-WIDTH_TIMES_FEATURES = 250  # units that more columns share
-MOST_WEIGHTS = 2**25  # of a flow that is chosen for a table
 WEIGHT_PRECISION = 2.0  # of the prior of a raw weight, per feature
-CONTEXT_SIZES = {  # of a context network that is chosen for a table
-    "context_layers": 2,
-    "context_width": 128,
-    "context_bins": 32,
-    "context_dropout": 0.1,
-}
 
 
 class BNAF(TransformFlow):
@@ -282,11 +272,7 @@ class BNAF(TransformFlow):
             >>> BNAF.sizes_for(8000, small=True)
             {'transforms': 1, 'hidden_layers': 0, 'width': 1}
         """
-        if given:
-            return _network_sizes(features, small, TRANSFORMS, HELD_WIDTH) | CONTEXT_SIZES
-        full = not small and features <= NARROW_FEATURES
-        transforms = MANY_TRANSFORMS if many else TRANSFORMS
-        return _network_sizes(features, small, transforms, FULL_WIDTH if full else HELD_WIDTH)
+        return sizes_for(features, small=small, many=many, given=given > 0)
 
     def see_contexts(self, context: Tensor) -> None:
         """Cut the columns of the context into pieces of as many rows each."""
@@ -371,26 +357,6 @@ class BNAF(TransformFlow):
         if not self.bounded_gate:
             return self.gates.clone()  # a law is a snapshot
         return GATE_LIMIT * (self.gates / GATE_LIMIT).tanh()
-
-
-def _network_sizes(features: int, small: bool, transforms: int, width: int) -> dict[str, Any]:
-    hidden_layers = 2
-    if features > PLAIN_FEATURES:
-        width = max(LEAST_WIDTH, round(WIDTH_TIMES_FEATURES / features))
-    if small:
-        transforms, hidden_layers, width = 2, 1, max(LEAST_WIDTH, width // 2)
-
-    def too_many() -> bool:
-        products = 2 * width + (hidden_layers - 1) * width**2 if hidden_layers else 1
-        return transforms * features * (features + 1) // 2 * products > MOST_WEIGHTS
-
-    while width > 1 and too_many():
-        width -= 1
-    while transforms > 1 and too_many():
-        transforms -= 1
-    while hidden_layers > 0 and too_many():
-        hidden_layers -= 1
-    return {"transforms": transforms, "hidden_layers": hidden_layers, "width": width}
 
 
 def _orders(features: int, transforms: int, permutation: str | None, seed: int) -> Tensor:
