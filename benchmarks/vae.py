@@ -71,7 +71,7 @@ def make_case(name: str) -> list[Any]:
         for network in networks:
             network.compile()
     step = make_step(vae)
-    if name in ("torch's convolutions", "channels first", "without oneDNN"):
+    if name in ("plain torch", "channels first", "without oneDNN"):
 
         def plain_step() -> None:
             faster = name != "without oneDNN"
@@ -125,7 +125,7 @@ def main() -> None:
     import torch
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    choices = ("torch's convolutions", "channels first", "without oneDNN", "compiled")
+    choices = ("plain torch", "channels first", "without oneDNN", "compiled")
     parser.add_argument("--cases", nargs="+", default=[*POSTERIORS, *choices])
     parser.add_argument("--turns", type=int, default=7, help="steps of each case (default 7)")
     told = "JSON, and a table beside it"

@@ -3,6 +3,7 @@
 
 #include "cells.h"
 #include "checks.h"
+#include "gates.h"
 #include "inverse.h"
 #include "winograd.h"
 
@@ -152,7 +153,17 @@ TORCH_LIBRARY(bnaf, library) {
       "inverse(Tensor y, Tensor[] parts, int[] blocks, int[] residuals, int activation, "
       "float leak, Tensor[] contexts) -> (Tensor, Tensor, Tensor)",
       &bnaf::inverse_op);
-  library.def("convolve(Tensor x, Tensor weight, Tensor bias) -> Tensor", &bnaf::convolve);
-  library.def("convolve_backward(Tensor x, Tensor weight, Tensor grad) -> (Tensor, Tensor)",
-              &bnaf::pull_back_convolution);
+  library.def("convolve(Tensor x, Tensor weight, Tensor bias, int stride) -> Tensor",
+              &bnaf::convolve);
+  library.def(
+      "convolve_backward(Tensor x, Tensor weight, Tensor grad, int stride) -> (Tensor, Tensor)",
+      &bnaf::pull_back_convolution);
+  library.def("convolve_transposed(Tensor x, Tensor weight, Tensor bias, int stride) -> Tensor",
+              &bnaf::convolve_transposed);
+  library.def(
+      "convolve_transposed_backward(Tensor x, Tensor weight, Tensor grad, int stride) "
+      "-> (Tensor, Tensor)",
+      &bnaf::pull_back_transposed);
+  library.def("gate(Tensor both) -> Tensor", &bnaf::gate);
+  library.def("gate_backward(Tensor both, Tensor grad) -> Tensor", &bnaf::pull_back_gate);
 }

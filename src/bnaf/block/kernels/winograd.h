@@ -1,9 +1,11 @@
 // Convolutions of 5 x 5 pixels by Winograd's minimal filtering (Lavin and Gray, 2016): a patch of
 // 8 x 8 pixels becomes 4 x 4 outputs by 64 products for each pair of channels, in place of 400.
+// With a stride of 2, images are taken for ones of half the height and width whose pixels have four
+// times the channels, and convolved by 3 x 3 of these: patches of 6 x 6, and 144 products.
 //
 // With the matrices B and A below, and U the weights as Python transforms them,
 //
-//   V = B d B',   M = V U (a product over channels at each of the 64 points),   y = A M A'
+//   V = B d B',   M = V U (a product over channels at each of the points),   y = A M A'
 //
 // Images are laid out row, line, pixel, channel. A thread takes a few images at a time, so that
 // what it computes of them stays in its cache.
@@ -20,23 +22,44 @@
 
 namespace bnaf {
 
-constexpr int kPatch = 8, kOutputs = 4, kPoints = kPatch * kPatch;
-constexpr int kMargin = 2;      // pixels that a patch begins before its outputs
+constexpr int kOutputs = 4;
 constexpr int64_t kTiles = 48;  // patches that a thread takes at a time, about
 constexpr int64_t kVector = 8;  // channels that are computed at once
 
 typedef float Channels __attribute__((vector_size(4 * kVector), aligned(4), may_alias));
 
+template <int kStride>
+struct Filter;
+
 // Polynomials are known by their values at 0, 1, -1, 2, -2, 1/2, -1/2 and infinity.
-constexpr float kIn[kPatch][kPatch] = {
-    {1, 0, -5.25f, 0, 5.25f, 0, -1, 0},        {0, 1, 1, -4.25f, -4.25f, 1, 1, 0},
-    {0, -1, 1, 4.25f, -4.25f, -1, 1, 0},       {0, 0.5f, 0.25f, -2.5f, -1.25f, 2, 1, 0},
-    {0, -0.5f, 0.25f, 2.5f, -1.25f, -2, 1, 0}, {0, 2, 4, -2.5f, -5, 0.5f, 1, 0},
-    {0, -2, 4, 2.5f, -5, -0.5f, 1, 0},         {0, -1, 0, 5.25f, 0, -5.25f, 0, 1}};
-constexpr float kOut[kOutputs][kPatch] = {{1, 1, 1, 1, 1, 1, 1, 0},
-                                          {0, 1, -1, 2, -2, 0.5f, -0.5f, 0},
-                                          {0, 1, 1, 4, 4, 0.25f, 0.25f, 0},
-                                          {0, 1, -1, 8, -8, 0.125f, -0.125f, 1}};
+template <>
+struct Filter<1> {
+  static constexpr int patch = 8;
+  static constexpr int margin = 2;  // pixels that a patch begins before its outputs
+  static constexpr float in[patch][patch] = {
+      {1, 0, -5.25f, 0, 5.25f, 0, -1, 0},        {0, 1, 1, -4.25f, -4.25f, 1, 1, 0},
+      {0, -1, 1, 4.25f, -4.25f, -1, 1, 0},       {0, 0.5f, 0.25f, -2.5f, -1.25f, 2, 1, 0},
+      {0, -0.5f, 0.25f, 2.5f, -1.25f, -2, 1, 0}, {0, 2, 4, -2.5f, -5, 0.5f, 1, 0},
+      {0, -2, 4, 2.5f, -5, -0.5f, 1, 0},         {0, -1, 0, 5.25f, 0, -5.25f, 0, 1}};
+  static constexpr float out[kOutputs][patch] = {{1, 1, 1, 1, 1, 1, 1, 0},
+                                                 {0, 1, -1, 2, -2, 0.5f, -0.5f, 0},
+                                                 {0, 1, 1, 4, 4, 0.25f, 0.25f, 0},
+                                                 {0, 1, -1, 8, -8, 0.125f, -0.125f, 1}};
+};
+
+// The same at 0, 1, -1, 2, -2 and infinity.
+template <>
+struct Filter<2> {
+  static constexpr int patch = 6;
+  static constexpr int margin = 1;
+  static constexpr float in[patch][patch] = {{4, 0, -5, 0, 1, 0},  {0, -4, -4, 1, 1, 0},
+                                             {0, 4, -4, -1, 1, 0}, {0, -2, -1, 2, 1, 0},
+                                             {0, 2, -1, -2, 1, 0}, {0, 4, 0, -5, 0, 1}};
+  static constexpr float out[kOutputs][patch] = {{1, 1, 1, 1, 1, 0},
+                                                 {0, 1, -1, 2, -2, 0},
+                                                 {0, 1, 1, 4, 4, 0},
+                                                 {0, 1, -1, 8, -8, 1}};
+};
 
 // A matrix, or its transpose, times vectors of pixels; of each all channels are multiplied.
 template <int kRows, int kColumns, bool kTransposed, class Matrix>
@@ -62,7 +85,7 @@ inline __attribute__((always_inline)) void transform(const Matrix& matrix, const
   }
 }
 
-// Images cut into patches, some images at a time.
+// Images cut into patches, some images at a time; height and width are those of outputs.
 struct Patches {
   int64_t images, height, width, down, across, together, tiles;
 
@@ -94,53 +117,61 @@ struct Patches {
 
   // Call a body with each line of a square of pixels, where its first pixel within the image is,
   // and which of its pixels, from and to, are within; none, and no place, where the line is not.
-  template <int kSize, class Body>
-  void lines(int64_t image, int64_t line, int64_t pixel, const Body& body) const {
+  // Of an image with several lines for each line of outputs, the square has one, the phase-th.
+  template <int kSize, int kPhases, class Body>
+  void lines(int64_t image, int64_t line, int64_t pixel, int phase, const Body& body) const {
     const int64_t from = std::max<int64_t>(0, -pixel);
     const int64_t to = std::min<int64_t>(kSize, width - pixel);
     for (int index = 0; index < kSize; ++index) {
       const bool within = line + index >= 0 && line + index < height;
-      const int64_t place = (image * height + line + index) * width + pixel + from;
-      body(index, within ? place : 0, from, within ? to : from);
+      const int64_t first = ((image * height + line + index) * kPhases + phase) * width;
+      body(index, within ? first + pixel + from : 0, from, within ? to : from);
     }
   }
 
   // A square of pixels of an image, zero where it reaches beyond.
-  template <int kSize>
+  template <int kSize, int kPhases>
   void read(const float* pixels, int64_t channels, int64_t image, int64_t line, int64_t pixel,
-            float* square) const {
-    lines<kSize>(image, line, pixel, [&](int index, int64_t place, int64_t from, int64_t to) {
-      float* row = square + index * kSize * channels;
-      if (to - from < kSize) std::fill_n(row, kSize * channels, 0.0f);
-      std::copy_n(pixels + place * channels, (to - from) * channels, row + from * channels);
-    });
+            int phase, float* square) const {
+    lines<kSize, kPhases>(
+        image, line, pixel, phase, [&](int index, int64_t place, int64_t from, int64_t to) {
+          float* row = square + index * kSize * channels;
+          if (to - from < kSize) std::fill_n(row, kSize * channels, 0.0f);
+          std::copy_n(pixels + place * channels, (to - from) * channels, row + from * channels);
+        });
   }
 };
 
 // What a thread computes with: a square of pixels, and the same half transformed.
+template <int kStride>
 class Workspace {
  public:
+  using Rule = Filter<kStride>;
+  static constexpr int kPatch = Rule::patch, kPoints = kPatch * kPatch;
+
   Workspace(const Patches& patches, int64_t channels)
       : patches_(patches), buffer_(2 * kPoints * channels), half_(kPoints * channels) {}
 
-  // Points of all patches of a part.
+  // Points of all patches of a part. What is `channels` of a line of outputs is a share of them in
+  // each of the image's lines that it stands for.
   void read_patches(const float* images, int64_t channels, int64_t part, float* points) {
-    patches_.each(part, [&](int64_t tile, int64_t image, int64_t line, int64_t pixel) {
-      patches_.read<kPatch>(images, channels, image, line - kMargin, pixel - kMargin, square());
-      spread<kPatch, false>(kIn, channels, points + tile * channels);
+    const int64_t share = channels / kStride;
+    each_square(part, [&](int64_t tile, int64_t image, int64_t line, int64_t pixel, int phase) {
+      patches_.template read<kPatch, kStride>(images, share, image, line, pixel, phase, square());
+      spread<kPatch, false>(Rule::in, share, points + tile * channels + phase * share, channels);
     });
   }
 
   // The gradient of images, given that of the points of their patches, which overlap.
   void add_patches(const float* points, int64_t channels, int64_t part, float* images) {
-    patches_.each(part, [&](int64_t tile, int64_t image, int64_t line, int64_t pixel) {
-      gather<kPatch, true>(kIn, channels, points + tile * channels);
-      patches_.lines<kPatch>(
-          image, line - kMargin, pixel - kMargin,
-          [&](int index, int64_t place, int64_t from, int64_t to) {
-            const float* row = square() + (index * kPatch + from) * channels;
-            float* sums = images + place * channels;
-            for (int64_t entry = 0; entry < (to - from) * channels; ++entry) {
+    const int64_t share = channels / kStride;
+    each_square(part, [&](int64_t tile, int64_t image, int64_t line, int64_t pixel, int phase) {
+      gather<kPatch, true>(Rule::in, share, points + tile * channels + phase * share, channels);
+      patches_.template lines<kPatch, kStride>(
+          image, line, pixel, phase, [&](int index, int64_t place, int64_t from, int64_t to) {
+            const float* row = square() + (index * kPatch + from) * share;
+            float* sums = images + place * share;
+            for (int64_t entry = 0; entry < (to - from) * share; ++entry) {
               sums[entry] += row[entry];
             }
           });
@@ -151,9 +182,9 @@ class Workspace {
   void write_outputs(const float* points, int64_t channels, const float* bias, int64_t part,
                      float* images) {
     patches_.each(part, [&](int64_t tile, int64_t image, int64_t line, int64_t pixel) {
-      gather<kOutputs, false>(kOut, channels, points + tile * channels);
-      patches_.lines<kOutputs>(
-          image, line, pixel, [&](int index, int64_t place, int64_t from, int64_t to) {
+      gather<kOutputs, false>(Rule::out, channels, points + tile * channels, channels);
+      patches_.template lines<kOutputs, 1>(
+          image, line, pixel, 0, [&](int index, int64_t place, int64_t from, int64_t to) {
             for (int64_t output = from; output < to; ++output) {
               const float* found = square() + (index * kOutputs + output) * channels;
               float* out = images + (place + output - from) * channels;
@@ -166,8 +197,8 @@ class Workspace {
   // The gradient of points, given that of the outputs.
   void read_outputs(const float* images, int64_t channels, int64_t part, float* points) {
     patches_.each(part, [&](int64_t tile, int64_t image, int64_t line, int64_t pixel) {
-      patches_.read<kOutputs>(images, channels, image, line, pixel, square());
-      spread<kOutputs, true>(kOut, channels, points + tile * channels);
+      patches_.template read<kOutputs, 1>(images, channels, image, line, pixel, 0, square());
+      spread<kOutputs, true>(Rule::out, channels, points + tile * channels, channels);
     });
   }
 
@@ -180,10 +211,20 @@ class Workspace {
 
   float* half() { return buffer_.data() + half_; }
 
-  // From a square of so many pixels to its points.
+  // Call a body with the number of each patch, its image, where it begins, and each of its phases.
+  template <class Body>
+  void each_square(int64_t part, const Body& body) {
+    patches_.each(part, [&](int64_t tile, int64_t image, int64_t line, int64_t pixel) {
+      for (int phase = 0; phase < kStride; ++phase) {
+        body(tile, image, line - Rule::margin, pixel - Rule::margin, phase);
+      }
+    });
+  }
+
+  // From a square of so many pixels to its points, of which each has `all` channels.
   template <int kSize, bool kTransposed, class Matrix>
-  void spread(const Matrix& matrix, int64_t channels, float* points) {
-    const int64_t line = kSize * channels, step = patches_.tiles * channels;
+  void spread(const Matrix& matrix, int64_t channels, float* points, int64_t all) {
+    const int64_t line = kSize * channels, step = patches_.tiles * all;
     for (int index = 0; index < kSize; ++index) {
       transform<kPatch, kSize, kTransposed>(matrix, square() + index * channels, line,
                                             half() + index * channels, line, channels);
@@ -194,10 +235,10 @@ class Workspace {
     }
   }
 
-  // From points to a square of so many pixels.
+  // From points, of which each has `all` channels, to a square of so many pixels.
   template <int kSize, bool kTransposed, class Matrix>
-  void gather(const Matrix& matrix, int64_t channels, const float* points) {
-    const int64_t line = kSize * channels, step = patches_.tiles * channels;
+  void gather(const Matrix& matrix, int64_t channels, const float* points, int64_t all) {
+    const int64_t line = kSize * channels, step = patches_.tiles * all;
     for (int index = 0; index < kPatch; ++index) {
       transform<kSize, kPatch, kTransposed>(matrix, points + index * kPatch * step, step,
                                             half() + index * line, channels, channels);
@@ -209,79 +250,145 @@ class Workspace {
   }
 };
 
-inline void check_convolution(const Tensor& x, const Tensor& weight) {
-  TORCH_CHECK_VALUE(x.defined() && x.dim() == 4 && weight.defined() && weight.dim() == 3,
-                    "bnaf kernels: x must have 4 dimensions, and weight 3");
-  const int64_t channels = x.size(3), outputs = weight.size(2);
-  for (const int64_t size : x.sizes()) {
-    TORCH_CHECK_VALUE(size >= 1 && size <= kMostUnits, "bnaf kernels: no images have shape ", x.sizes());
+// What a convolution is between: images of (rows, lines, pixels, channels), and outputs a stride
+// smaller. Weights have, for each of the points, a row for each channel of the stride x stride
+// pixels that one output stands for, and a column for each output.
+struct Convolution {
+  int64_t rows, height, width, channels, outputs, stride;
+
+  Convolution(const Tensor& outer, const Tensor& weight, int64_t stride, bool grows) : stride(stride) {
+    TORCH_CHECK_VALUE(stride == 1 || stride == 2, "bnaf kernels: strides are 1 or 2, got ", stride);
+    TORCH_CHECK_VALUE(outer.defined() && outer.dim() == 4 && weight.defined() && weight.dim() == 3,
+                      "bnaf kernels: images must have 4 dimensions, and weight 3");
+    for (const int64_t size : outer.sizes()) {
+      TORCH_CHECK_VALUE(size >= 1 && size <= kMostUnits, "bnaf kernels: no images have shape ",
+                        outer.sizes());
+    }
+    TORCH_CHECK_VALUE(grows || (outer.size(1) % stride == 0 && outer.size(2) % stride == 0),
+                      "bnaf kernels: a stride of ", stride, " does not divide ", outer.sizes());
+    const int64_t shrink = grows ? 1 : stride;
+    rows = outer.size(0), height = outer.size(1) / shrink, width = outer.size(2) / shrink;
+    channels = weight.size(1), outputs = weight.size(2);
+    TORCH_CHECK_VALUE(channels >= 1 && channels % (kVector * stride * stride) == 0 &&
+                          channels <= kMostUnits && outputs >= 1 && outputs % kVector == 0 &&
+                          outputs <= kMostUnits,
+                      "bnaf kernels: channels must be multiples of ", kVector, ", got weights of ",
+                      weight.sizes());
+    const int64_t patch = stride == 1 ? Filter<1>::patch : Filter<2>::patch;
+    check_tensor("weight", weight, at::kFloat, {patch * patch, channels, outputs});
   }
-  TORCH_CHECK_VALUE(channels % kVector == 0 && outputs >= 1 && outputs % kVector == 0 &&
-                        outputs <= kMostUnits,
-                    "bnaf kernels: channels must be multiples of ", kVector, ", got ", channels, " and ",
-                    outputs);
-  check_tensor("x", x, at::kFloat, x.sizes());
-  check_tensor("weight", weight, at::kFloat, {kPoints, channels, outputs});
+
+  Patches patches() const { return {rows, height, width}; }
+
+  std::vector<int64_t> inputs() const {
+    return {rows, stride * height, stride * width, channels / (stride * stride)};
+  }
+
+  std::vector<int64_t> results() const { return {rows, height, width, outputs}; }
+};
+
+template <class Body>
+auto for_stride(int64_t stride, const Body& body) {
+  if (stride == 1) return body(std::integral_constant<int, 1>());
+  return body(std::integral_constant<int, 2>());
 }
 
-// Images, given others and the transformed weights.
-inline Tensor convolve(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  check_convolution(x, weight);
-  check_tensor("bias", bias, at::kFloat, {weight.size(2)});
-  const int64_t channels = x.size(3), outputs = weight.size(2);
-  const Patches patches(x.size(0), x.size(1), x.size(2));
-  Tensor y = at::empty({x.size(0), x.size(1), x.size(2), outputs}, x.options());
+// Outputs, given images and the transformed weights.
+inline Tensor convolve(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t stride) {
+  const Convolution sizes(x, weight, stride, false);
+  check_tensor("x", x, at::kFloat, sizes.inputs());
+  check_tensor("bias", bias, at::kFloat, {sizes.outputs});
+  const Patches patches = sizes.patches();
+  Tensor y = at::empty(sizes.results(), x.options());
   const float* images = x.const_data_ptr<float>();
   const float* shift = bias.const_data_ptr<float>();
   float* found = y.mutable_data_ptr<float>();
-  at::parallel_for(0, patches.parts(), 1, [&](int64_t from, int64_t to) {
-    const at::NoGradGuard no_grad;
-    Workspace workspace(patches, std::max(channels, outputs));
-    const Tensor in = at::zeros({kPoints, patches.tiles, channels}, x.options());
-    Tensor out = at::empty({kPoints, patches.tiles, outputs}, x.options());
-    for (int64_t part = from; part < to; ++part) {
-      workspace.read_patches(images, channels, part, in.mutable_data_ptr<float>());
-      at::bmm_out(out, in, weight);
-      workspace.write_outputs(out.const_data_ptr<float>(), outputs, shift, part, found);
-    }
+  for_stride(stride, [&](auto step) {
+    at::parallel_for(0, patches.parts(), 1, [&](int64_t from, int64_t to) {
+      const at::NoGradGuard no_grad;
+      Workspace<step()> workspace(patches, std::max(sizes.channels, sizes.outputs));
+      const Tensor in = at::zeros({weight.size(0), patches.tiles, sizes.channels}, x.options());
+      Tensor out = at::empty({weight.size(0), patches.tiles, sizes.outputs}, x.options());
+      for (int64_t part = from; part < to; ++part) {
+        workspace.read_patches(images, sizes.channels, part, in.mutable_data_ptr<float>());
+        at::bmm_out(out, in, weight);
+        workspace.write_outputs(out.const_data_ptr<float>(), sizes.outputs, shift, part, found);
+      }
+    });
   });
   return y;
 }
 
+// Pull a gradient of outputs back: add that of images to `found`, where there is a place for it,
+// and return that of the transformed weights, where there are images.
+inline Tensor pull_back(const Convolution& sizes, const Tensor& weight, const Tensor& grad,
+                        const float* images, float* found) {
+  const Patches patches = sizes.patches();
+  const Tensor back = found ? weight.transpose(1, 2).contiguous() : weight;
+  std::vector<Tensor> sums(patches.parts());  // each thread's, at the first part it takes
+  const float* arrived = grad.const_data_ptr<float>();
+  for_stride(sizes.stride, [&](auto step) {
+    at::parallel_for(0, patches.parts(), 1, [&](int64_t from, int64_t to) {
+      const at::NoGradGuard no_grad;
+      Tensor& sum = sums[from];
+      if (images) sum = at::zeros_like(weight);
+      Workspace<step()> workspace(patches, std::max(sizes.channels, sizes.outputs));
+      const Tensor in = at::zeros({weight.size(0), patches.tiles, sizes.channels}, grad.options());
+      const Tensor of_out = at::zeros({weight.size(0), patches.tiles, sizes.outputs}, grad.options());
+      Tensor of_in = at::empty_like(in);
+      for (int64_t part = from; part < to; ++part) {
+        if (patches.count(part) < patches.together) of_out.zero_();  // those before were more
+        workspace.read_outputs(arrived, sizes.outputs, part, of_out.mutable_data_ptr<float>());
+        if (images) {
+          workspace.read_patches(images, sizes.channels, part, in.mutable_data_ptr<float>());
+          sum.baddbmm_(in.transpose(1, 2), of_out);
+        }
+        if (found) {
+          at::bmm_out(of_in, of_out, back);
+          workspace.add_patches(of_in.const_data_ptr<float>(), sizes.channels, part, found);
+        }
+      }
+    });
+  });
+  Tensor total = at::zeros_like(weight);
+  for (const Tensor& sum : sums) {
+    if (sum.defined()) total.add_(sum);
+  }
+  return total;
+}
+
 // Gradients of images and of the transformed weights.
 inline std::tuple<Tensor, Tensor> pull_back_convolution(const Tensor& x, const Tensor& weight,
-                                                        const Tensor& grad) {
-  check_convolution(x, weight);
-  check_tensor("gradient", grad, at::kFloat, {x.size(0), x.size(1), x.size(2), weight.size(2)});
-  const int64_t channels = x.size(3), outputs = weight.size(2);
-  const Patches patches(x.size(0), x.size(1), x.size(2));
+                                                        const Tensor& grad, int64_t stride) {
+  const Convolution sizes(x, weight, stride, false);
+  check_tensor("x", x, at::kFloat, sizes.inputs());
+  check_tensor("gradient", grad, at::kFloat, sizes.results());
   Tensor grad_x = at::zeros_like(x);
-  const Tensor back = weight.transpose(1, 2).contiguous();
-  std::vector<Tensor> sums(patches.parts());  // each thread's, at the first part it takes
-  const float* images = x.const_data_ptr<float>();
-  const float* arrived = grad.const_data_ptr<float>();
-  float* found = grad_x.mutable_data_ptr<float>();
-  at::parallel_for(0, patches.parts(), 1, [&](int64_t from, int64_t to) {
-    const at::NoGradGuard no_grad;
-    Tensor& sum = sums[from] = at::zeros_like(weight);
-    Workspace workspace(patches, std::max(channels, outputs));
-    const Tensor in = at::zeros({kPoints, patches.tiles, channels}, x.options());
-    const Tensor of_out = at::zeros({kPoints, patches.tiles, outputs}, x.options());
-    Tensor of_in = at::empty_like(in);
-    for (int64_t part = from; part < to; ++part) {
-      if (patches.count(part) < patches.together) of_out.zero_();  // those before were more
-      workspace.read_patches(images, channels, part, in.mutable_data_ptr<float>());
-      workspace.read_outputs(arrived, outputs, part, of_out.mutable_data_ptr<float>());
-      at::bmm_out(of_in, of_out, back);
-      sum.baddbmm_(in.transpose(1, 2), of_out);
-      workspace.add_patches(of_in.const_data_ptr<float>(), channels, part, found);
-    }
-  });
-  Tensor grad_weight = at::zeros_like(weight);
-  for (const Tensor& sum : sums) {
-    if (sum.defined()) grad_weight.add_(sum);
-  }
+  const Tensor grad_weight =
+      pull_back(sizes, weight, grad, x.const_data_ptr<float>(), grad_x.mutable_data_ptr<float>());
   return {grad_x, grad_weight};
+}
+
+// The transposed convolution: a stride larger images, given what would be outputs.
+inline Tensor convolve_transposed(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                                  int64_t stride) {
+  const Convolution sizes(x, weight, stride, true);
+  check_tensor("x", x, at::kFloat, sizes.results());
+  const std::vector<int64_t> larger = sizes.inputs();
+  check_tensor("bias", bias, at::kFloat, {larger.back()});
+  Tensor y = at::empty(larger, x.options()).copy_(bias);
+  pull_back(sizes, weight, x, nullptr, y.mutable_data_ptr<float>());
+  return y;
+}
+
+// Gradients of what a transposed convolution sees, and of the transformed weights.
+inline std::tuple<Tensor, Tensor> pull_back_transposed(const Tensor& x, const Tensor& weight,
+                                                       const Tensor& grad, int64_t stride) {
+  const Convolution sizes(x, weight, stride, true);
+  check_tensor("x", x, at::kFloat, sizes.results());
+  check_tensor("gradient", grad, at::kFloat, sizes.inputs());
+  const Tensor grad_x = convolve(grad, weight, at::zeros({sizes.outputs}, x.options()), stride);
+  return {grad_x, pull_back(sizes, weight, x, grad.const_data_ptr<float>(), nullptr)};
 }
 
 }  // namespace bnaf

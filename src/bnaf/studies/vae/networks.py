@@ -7,16 +7,16 @@ start from the same laws.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.distributions import Distribution
 
-from bnaf.studies.vae.convolutions import KERNEL, PADDING, Images, SameConv2d, convolve
+from bnaf.studies.vae.convolutions import KERNEL, PADDING, Conv5, Images, TransposedConv5, convolve
+from bnaf.studies.vae.gates import gate
 from bnaf.vae.pixels import LevelLaw, bit_law
 
 LATENTS, ENCODED = 64, 256
@@ -48,39 +48,6 @@ class ImageKind(NamedTuple):
         return self.height // SHRINK, self.width // SHRINK
 
 
-class _Gate(torch.autograd.Function):
-    """Values times the sigmoid of gates; torch's own is slow where channels come last."""
-
-    @staticmethod
-    def forward(ctx: Any, both: Tensor) -> Tensor:
-        values, gates = both.chunk(2, 1)
-        share = gates.sigmoid()
-        gated = values * share
-        ctx.save_for_backward(share, gated)
-        return gated
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        share, gated = ctx.saved_tensors
-        layout = torch.contiguous_format
-        if share.is_contiguous(memory_format=torch.channels_last):
-            layout = torch.channels_last
-        size = grad.shape[0], 2 * grad.shape[1], *grad.shape[2:]
-        both = torch.empty(size, dtype=grad.dtype, device=grad.device, memory_format=layout)
-        values, gates = both.chunk(2, 1)
-        torch.mul(grad, share, out=values)
-        torch.mul(grad, gated, out=gates)
-        gates.addcmul_(gates, share, value=-1)
-        return both
-
-
-def gate(both: Images) -> Images:
-    """Return the first half of the channels, each times the sigmoid of one of the other half."""
-    gated: Tensor = _Gate.apply(both)  # type: ignore[no-untyped-call]
-    return gated
-
-
 class GatedConv(nn.Module):
     r"""Convolution with a gate for every value: :math:`a(x) \odot \sigma(b(x))`.
 
@@ -92,11 +59,7 @@ class GatedConv(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, *, stride: int = 1) -> None:
         super().__init__()
-        self.conv = (
-            SameConv2d(inputs, 2 * outputs)
-            if stride == 1
-            else nn.Conv2d(inputs, 2 * outputs, KERNEL, stride, PADDING)
-        )
+        self.conv = Conv5(inputs, 2 * outputs, stride)
 
     def forward(self, x: Images) -> Images:
         return gate(self.conv(x))
@@ -113,10 +76,11 @@ class GatedTransposedConv(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, *, stride: int = 1) -> None:
         super().__init__()
-        self.conv: nn.Module = SameConv2d(inputs, 2 * outputs)
-        if stride > 1:
-            sizes = inputs, 2 * outputs, KERNEL, stride, PADDING, stride - 1
-            self.conv = nn.ConvTranspose2d(*sizes)
+        self.conv = (
+            Conv5(inputs, 2 * outputs)
+            if stride == 1
+            else TransposedConv5(inputs, 2 * outputs, stride)
+        )
         start_uniformly(self.conv, outputs * KERNEL**2)
 
     def forward(self, x: Images) -> Images:
