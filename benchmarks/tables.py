@@ -22,7 +22,8 @@ from bnaf.studies.density.reproduction import read_results
 from bnaf.studies.density.tables import NAF, NOTHING, density_sheet, weights_sheet
 from bnaf.studies.plans import experiment_names, plan_trials, read_experiment
 from bnaf.studies.sheets import write_markdown
-from bnaf.studies.vae.tables import make_sheets
+from bnaf.studies.vae.plans import read_variants
+from bnaf.studies.vae.tables import collect_standings, make_sheets
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
@@ -587,6 +588,34 @@ def vae_tables() -> str:
     return f"{curves}\n\n{write_markdown(make_sheets(records)).rstrip()}"
 
 
+def vae_short() -> str:
+    """Return what all posteriors have of Table 3 after an equal number of epochs."""
+    records = json.loads((RESULTS / "vae.json").read_text())["records"]
+    standings = [one for one in collect_standings(records) if one.epochs == one.images.epochs]
+    names = list(dict.fromkeys(one.images.name for one in standings))
+    found = {(one.images.name, one.flow): one for one in standings}
+    titles = {one.images.name: f"{one.images.title}, {one.epochs} epochs" for one in standings}
+    rows = []
+    for flow, variant in read_variants().items():
+        if not any((name, flow) in found for name in names):
+            continue
+        cells = [variant.title]
+        for name in names:
+            one = found.get((name, flow))
+            digits = 2 if one is None or one.unit == 1.0 else 3
+            values = [] if one is None else [one.value("elbo")[0], one.value("nll")[0]]
+            published = [] if one is None else one.images.paper.get(flow, ())[::2]
+            cells += [
+                " / ".join(f"{value:.{digits}f}" for value in values) or NOTHING,
+                " / ".join(f"{value:.2f}" for value in published) or NOTHING,
+            ]
+        rows.append(cells)
+    headers = ["-ELBO / NLL"]
+    for name in names:
+        headers += [titles[name], "paper, up to 2,000 epochs"]
+    return make_table(headers, rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "contexts": contexts_table,
     "conditional": conditional_table,
@@ -615,6 +644,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "rates": rates_table,
     "sizes": sizes_table,
     "vae": vae_tables,
+    "vae-short": vae_short,
     "density": density_tables,
     "density-short": density_short,
 }
