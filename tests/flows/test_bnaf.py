@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from cases import randomise
 
 from bnaf import BNAF
 from bnaf._random import private_draws
@@ -42,3 +43,58 @@ def test_a_smooth_start_forgets_the_gains_of_before():
         flow.start_smoothly()
         contexts = flow.conditioner(torch.zeros(1, 3))
     assert torch.allclose(contexts.row_scales, torch.ones_like(contexts.row_scales), atol=0.3)
+
+
+@pytest.fixture(params=[0, 2])
+def column(request):
+    """A flow of one column, without and with a context, rows and the reach of their cells."""
+    flow = BNAF(1, request.param, transforms=3, width=4).double()
+    randomise(flow, 0.5)
+    context = torch.randn(30, 2, dtype=torch.float64) if request.param else None
+    cells = torch.rand(30, 2, dtype=torch.float64) + 0.1
+    return flow, context, torch.randn(30, 1, dtype=torch.float64), cells
+
+
+def test_the_mean_density_of_a_cell_is_its_mass_over_its_width(column):
+    flow, context, x, cells = column
+    law = flow(context)
+    mass = law.cdf(x + cells[:, 1:]) - law.cdf(x - cells[:, :1])
+    found = law.log_mean_density(x, cells)
+    torch.testing.assert_close(found, (mass / cells.sum(1)).log())
+
+
+def test_the_mean_density_of_a_cell_without_width_is_that_of_the_row(column):
+    flow, context, x, cells = column
+    found = flow(context).log_mean_density(x, torch.zeros_like(cells))
+    torch.testing.assert_close(found, flow(context).log_prob(x))
+
+
+def test_gradients_of_losses_of_cells_are_those_of_finite_differences(column):
+    flow, context, x, cells = column
+    flow.requires_grad_(False)
+
+    def losses(rows, weights, *given):
+        return torch.func.functional_call(
+            Losses(flow), {"flow.networks.weight": weights}, (rows, *given, cells[:4])
+        )
+
+    rows, weights = x[:4].requires_grad_(), flow.networks.weight.clone().requires_grad_()
+    given = None if context is None else context[:4].requires_grad_()
+    assert torch.autograd.gradcheck(losses, (rows, weights, given))
+
+
+class Losses(torch.nn.Module):
+    """The losses of a flow as a module's forward, whose weights can be given."""
+
+    def __init__(self, flow):
+        super().__init__()
+        self.flow = flow
+
+    def forward(self, rows, context, cells):
+        return self.flow.losses(rows, context, cells=cells)
+
+
+def test_cells_are_taken_by_flows_of_one_column_with_a_normal_base():
+    assert BNAF(1).takes_cells
+    for other in (BNAF(2), BNAF(1, direction="sampling"), BNAF(1, base="student")):
+        assert not other.takes_cells

@@ -167,3 +167,29 @@ def test_ensembles_come_back_from_files(ensemble, context, tmp_path):
 def test_what_no_ensemble_can_be_is_refused(settings, message):
     with pytest.raises(SettingsError, match=message):
         Ensemble(**settings)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_loss_of_cells_is_that_of_masses_over_widths(ensemble, context, training):
+    ensemble.train(training)
+    x = torch.randn(40, 1, dtype=torch.float64)
+    cells = torch.rand(40, 2, dtype=torch.float64) + 0.1
+    masses = torch.stack(
+        [
+            flow(context).cdf(x + cells[:, 1:]) - flow(context).cdf(x - cells[:, :1])
+            for flow in ensemble.parts
+        ]
+    )
+    densities = masses / cells.sum(1)
+    expected = densities.log().mean(0) if training else densities.mean(0).log()
+    torch.testing.assert_close(-ensemble.losses(x, context, cells=cells), expected)
+
+
+def test_cells_are_judged_by_the_member_that_did_not_see_them(ensemble, context):
+    x, fold = torch.randn(40, 1, dtype=torch.float64), torch.arange(40) % 3
+    cells = torch.rand(40, 2, dtype=torch.float64)
+    losses = ensemble.eval().losses(x, context, fold, cells)
+    for member, flow in enumerate(ensemble.parts):
+        own = fold == member
+        expected = flow.losses(x[own], context[own], cells=cells[own])
+        torch.testing.assert_close(losses[own], expected)

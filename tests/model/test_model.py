@@ -1,6 +1,7 @@
 """Models: densities and samples in the units of the table, and columns by name."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -562,3 +563,61 @@ def test_bounded_numbers_stay_within_range_in_the_units_of_the_table():
 def test_no_row_is_within_range_too(model):
     model.encoding.ranges = torch.zeros(2, 2, dtype=torch.float64)
     assert model.sample(0, within_range=True).shape == (0, 2)
+
+
+@pytest.fixture(params=["fitted as a whole", "with rows set aside"])
+def marks(request):
+    """A table of marks given a number, the cells they stand for, and the data of its fit."""
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(1_200, 2, dtype=torch.float64, generator=generator)
+    rows[:, 0] = (5 + rows.sum(1)).round().clamp(3, 7)
+    ends = torch.tensor([2.0, 3.5, 4.5, 5.5, 6.5, 8.0], dtype=torch.float64)
+    whole = request.param == "fitted as a whole"
+    table = Table(rows[: 600 if whole else None], ("mark", "x"), cells={"mark": ends})
+    return table, ends, FitData.read(table, Wish(given=["x"], members=1))
+
+
+def reaches(data):
+    """Return the rows of every part of a fit, and the lower and upper ends of their cells."""
+    scales, shift = data.encoding.standardisation, data.encoding.shift
+    for part in filter(None, (data.train, data.valid)):
+        value = scales.invert(part.rows, part.context)
+        reach = part.more["cells"] * np.exp(-shift)
+        yield value, value - reach[:, :1], value + reach[:, 1:]
+
+
+def test_cells_of_a_table_reach_the_flow(marks):
+    _, ends, data = marks
+    for value, low, high in reaches(data):
+        cell = torch.bucketize(value.round(decimals=6), ends) - 1
+        torch.testing.assert_close(low, ends[cell])
+        torch.testing.assert_close(high, ends[cell + 1])
+
+
+def test_flows_that_take_no_cells_are_fitted_to_numbers_within_them(marks):
+    _, _, data = marks
+    spread = data.spread(0)
+    scales = data.encoding.standardisation
+    for (value, low, high), part in zip(
+        reaches(data), filter(None, (spread.train, spread.valid)), strict=True
+    ):
+        found = scales.invert(part.rows, part.context)
+        assert "cells" not in part.more
+        assert ((found >= low - 1e-9) & (found <= high + 1e-9)).all()
+        assert (found != value).any()
+
+
+def test_cells_count_in_a_fit(marks):
+    table, _, _ = marks
+    settings = TrainingSettings(steps=3)
+    with_cells, without = (
+        Model.fit(each, given=["x"], members=1, settings=settings, progress=False)
+        for each in (table, replace(table, cells={}))
+    )
+    assert with_cells.record["loss"] != without.record["loss"]
+
+
+def test_cells_of_several_columns_are_refused(marks):
+    table, _, _ = marks
+    with pytest.raises(SettingsError, match="modelled alone, got those of mark"):
+        Model.fit(table, progress=False)

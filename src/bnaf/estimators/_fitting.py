@@ -115,6 +115,7 @@ def fit_model(
     distinct: DistinctRows,
     columns: Sequence[str],
     given: Sequence[str] = (),
+    cells: Mapping[str, Tensor] | None = None,
 ) -> Model:
     """Fit a flow to rows by the settings of an estimator.
 
@@ -123,12 +124,13 @@ def fit_model(
         distinct: Rows of the columns to model, then of those to condition on.
         columns: Names of the former.
         given: Names of the latter.
+        cells: Ends of the cells that the values of some columns stand for, by name.
     """
     rows, weights = distinct
     if (weights == weights.round()).all() and weights.sum() <= max(MOST_REPEATED, 2 * len(rows)):
         rows, weights = np.repeat(rows, weights.astype(int), 0), np.ones(int(weights.sum()))
     return Model.fit(
-        Table(torch.from_numpy(rows), (*columns, *given)),
+        Table(torch.from_numpy(rows), (*columns, *given), cells=cells or {}),
         given=given,
         **_weighing(weights, len(columns), len(given), getattr(estimator, "members", None)),
         flow=estimator.flow,
@@ -159,9 +161,8 @@ def fit_frame(
         kinds: What some columns mean, by name.
         choose: Which of the rows that weigh something it is fitted to.
     """
-    indices = np.empty((len(frame), 1))
     weights = _check_sample_weight(
-        sample_weight, indices, dtype=np.float64, ensure_non_negative=True
+        sample_weight, np.empty((len(frame), 1)), dtype=np.float64, ensure_non_negative=True
     )
     counts = weights > 0
     if not counts.any():
@@ -293,10 +294,9 @@ def log_prob(
     model: Model, rows: np.ndarray | Frame, given: np.ndarray | None = None, *, warn: bool = True
 ) -> np.ndarray:
     """Return the log-density of rows, in nats."""
-    if isinstance(rows, Frame):
-        return model.log_prob(rows, warn=warn).numpy()
     context = None if given is None else torch.from_numpy(np.array(given))
-    return model.log_prob(torch.from_numpy(np.array(rows)), context, warn=warn).numpy()
+    known = rows if isinstance(rows, Frame) else torch.from_numpy(np.array(rows))
+    return model.log_prob(known, context, warn=warn).numpy()
 
 
 def column_names(estimator: Any) -> list[str]:

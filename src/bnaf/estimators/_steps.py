@@ -11,7 +11,6 @@ from torch import Tensor
 from bnaf.laws.cells import log_mass
 
 ROWS_PER_VALUE = 5  # from which on values are few
-SEED = 0  # of numbers drawn from cells
 
 Numbers = Float64[np.ndarray, " rows"]
 
@@ -41,13 +40,6 @@ class Steps(NamedTuple):
         halves = np.diff(values) / 2
         first, last = values[0] - halves[0], values[-1] + halves[-1]
         return cls(values, np.concatenate([[first], values[:-1] + halves, [last]]))
-
-    def spread(self, column: Numbers) -> Numbers:
-        """Return numbers drawn evenly from the cells of values."""
-        cell = self._cells(column)
-        share = np.random.default_rng(SEED).random(len(column))
-        found: np.ndarray = self.ends[cell] + share * (self.ends[cell + 1] - self.ends[cell])
-        return found
 
     def snap(self, numbers: Float64[np.ndarray, "..."]) -> Float64[np.ndarray, "..."]:
         """Return the values whose cells numbers lie in, the outermost for those beyond."""

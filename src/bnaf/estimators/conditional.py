@@ -60,8 +60,8 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
     tell when to stop.
 
     One column of few values, as of marks from 3 to 8, is taken for the cells around them: the flow
-    is fitted to numbers drawn evenly from these, densities are masses over the widths of cells,
-    and quantiles and draws are values of y.
+    is fitted to their masses, densities are masses over the widths of cells, and quantiles and
+    draws are values of y. Other flows than B-NAF are fitted to numbers drawn evenly from cells.
 
     X may be a frame with columns of text, categories, dates and whole numbers, and cells may be
     empty. Where y is text, a category, or true and false, ``predict`` returns its most probable
@@ -142,11 +142,12 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
         targeted = target_names(y, self.n_outputs_, names)
         distinct = merge_rows(np.hstack([targets, given]), sample_weight)
         self._steps = Steps.of(distinct.rows[:, 0]) if self.n_outputs_ == 1 else None
+        cells = {}
         if self._steps is None:
             warn_of_rows(targets, targeted, sample_weight)
         else:
-            distinct.rows[:, 0] = self._steps.spread(distinct.rows[:, 0])
-        self.model_ = fit_model(self, distinct, targeted, names)
+            cells[targeted[0]] = torch.from_numpy(self._steps.ends)
+        self.model_ = fit_model(self, distinct, targeted, names, cells)
         return self
 
     def log_prob(self, X: Any, y: Any) -> np.ndarray:

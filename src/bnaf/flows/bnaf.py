@@ -274,6 +274,11 @@ class BNAF(TransformFlow):
         """
         return sizes_for(features, small=small, many=many, given=given > 0)
 
+    @property
+    def takes_cells(self) -> bool:
+        """Whether rows may be cells: of one column, with a normal base."""
+        return self.features == 1 and self.direction == "density" and self.base_law is None
+
     def see_contexts(self, context: Tensor) -> None:
         """Cut the columns of the context into pieces of as many rows each."""
         if self.conditioner is not None:
@@ -346,7 +351,7 @@ class BNAF(TransformFlow):
             tuple(self.networks.blocks),
             self.activation,
             self.residuals,
-            None if self.permutation is None else self.orders,
+            None if self.permutation is None or self.features == 1 else self.orders,
             Numbers(self.networks.normalise(), self._bounded_gates(), contexts),
         )
         return BlockStack(networks, () if context is None else context.shape[:-1])

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from bnaf._checks import whole
 from bnaf.errors import SettingsError
+from bnaf.flows.flow import score
 from bnaf.flows.transformed import TransformFlow, check_normal_base
 from bnaf.laws.distribution import FlowDistribution
 from bnaf.laws.normal import mean_score
@@ -146,6 +147,11 @@ class Ensemble(TransformFlow):
         """The members."""
         return [member for member in self.members if isinstance(member, TransformFlow)]
 
+    @property
+    def takes_cells(self) -> bool:
+        """Whether every member does."""
+        return all(flow.takes_cells for flow in self.parts)
+
     def start_smoothly(self) -> None:
         """Start every member as a smooth density."""
         for flow in self.parts:
@@ -168,21 +174,25 @@ class Ensemble(TransformFlow):
         return [flow.law_of(each, context) for flow, each in zip(flows, transforms, strict=True)]
 
     def losses(
-        self, rows: Tensor, context: Tensor | None = None, fold: Tensor | None = None
+        self,
+        rows: Tensor,
+        context: Tensor | None = None,
+        fold: Tensor | None = None,
+        cells: Tensor | None = None,
     ) -> Float[Tensor, " rows"]:
         """Return what is minimised: the mean loss of the members that a row trains.
 
         Where folds are told and the flow is not training, it is the loss of the member that the
         row did not train; where they are not, that of the mixture.
         """
-        if fold is None and not self.training:
-            return super().losses(rows, context)
         count = len(self.parts)
         if count == 1:
-            return self.parts[0].losses(rows, context)
-        if self.training:
+            return self.parts[0].losses(rows, context, cells=cells)
+        if self.training or fold is None:
             laws = self._laws(self._checked(context))
-            losses = torch.stack([-law.log_prob(rows) for law in laws])
+            losses = torch.stack([-score(law, rows, cells) for law in laws])
+            if not self.training:
+                return math.log(count) - (-losses).logsumexp(0)
             if fold is None:
                 return losses.mean(0)
             members = torch.arange(count, device=rows.device).unsqueeze(1)
@@ -192,6 +202,6 @@ class Ensemble(TransformFlow):
         total = rows.new_zeros(len(rows))
         for index, flow in enumerate(self.parts):
             own = (fold.remainder(count) == index).nonzero().squeeze(1)
-            given = None if context is None else context[own]
-            total = total.index_add(0, own, flow.losses(rows[own], given))
+            given, ends = (None if part is None else part[own] for part in (context, cells))
+            total = total.index_add(0, own, flow.losses(rows[own], given, cells=ends))
         return total

@@ -132,8 +132,17 @@ class Flow(nn.Module, ABC):
         """Flows whose densities average to that of this one: itself alone, but for ensembles."""
         return [self]
 
+    @property
+    def takes_cells(self) -> bool:
+        """Whether rows may be cells, which count by their mass; no by default."""
+        return False
+
     def losses(
-        self, rows: Tensor, context: Tensor | None = None, fold: Tensor | None = None
+        self,
+        rows: Tensor,
+        context: Tensor | None = None,
+        fold: Tensor | None = None,
+        cells: Tensor | None = None,
     ) -> Float[Tensor, " rows"]:
         """Return what maximum likelihood minimises: minus the log-density of each row.
 
@@ -141,9 +150,10 @@ class Flow(nn.Module, ABC):
             rows: Rows.
             context: What they are conditioned on, for a flow that takes contexts.
             fold: Which part of the table each row belongs to, for flows of several members.
+            cells: How far the cells that rows stand for reach down and up, for a flow that takes
+                such: then it is minus the logarithm of the mean density of each cell.
         """
-        losses: Tensor = -self(context).log_prob(rows)
-        return losses
+        return -score(self(context), rows, cells)
 
     @classmethod
     def settings_of(cls, recorded: Mapping[str, Any]) -> dict[str, Any]:
@@ -257,3 +267,15 @@ class Flow(nn.Module, ABC):
             generator: Where the draws come from; torch's own by default.
         """
         return MissingMass(0.0, 0.0)
+
+
+def score(law: Any, rows: Tensor, cells: Tensor | None = None) -> Float[Tensor, "*batch"]:
+    """Return the log-density of rows, or of the cells that they stand for.
+
+    Args:
+        law: Their law.
+        rows: The rows.
+        cells: How far their cells reach down and up, if they stand for such.
+    """
+    found: Tensor = law.log_prob(rows) if cells is None else law.log_mean_density(rows, cells)
+    return found

@@ -11,11 +11,12 @@ from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 from torch.distributions import Distribution, constraints, register_kl
 
-from bnaf._checks import one_of, whole
+from bnaf._checks import in_precision, one_of, whole
 from bnaf._random import private_draws
 from bnaf._torch import traced
 from bnaf.errors import InversionError, RedrawWarning, SettingsError, ShapeError
 from bnaf.laws.bases import StandardNormal, StudentRows
+from bnaf.laws.cells import Cells
 from bnaf.laws.estimates import DRAWS, estimate_divergence, estimate_mean, estimate_moments
 from bnaf.laws.law import RowLaw
 from bnaf.laws.normal import normal_cdf
@@ -204,6 +205,27 @@ class FlowDistribution(RowLaw):
         self._expect_one_feature("icdf")
         scores = self._sign * torch.special.ndtri(value)
         return self.at_normal_scores(scores.unsqueeze(-1))
+
+    def log_mean_density(
+        self, value: Tensor, cells: Float[Tensor, "*batch 2"]
+    ) -> Float[Tensor, "..."]:
+        """Return the logarithm of the mean density of cells, of a law of one feature.
+
+        It is that of a cell's mass less that of its width. The transform must be one that passes
+        intervals on, :class:`bnaf.block.stack.BlockStack`, and the base standard normal.
+
+        Args:
+            value: Rows within the cells.
+            cells: How far the cell of each row reaches down and up; where it does not reach
+                anywhere, this is the density of the row.
+        """
+        value, cells = self._checked(value), in_precision(cells, self.like)
+        below, above = cells.unsqueeze(-2).unbind(-1)
+        known = torch.ones_like(below, dtype=torch.bool)
+        shares = self.transform.log_shares(Cells(value, below, above, known))  # type: ignore[attr-defined]
+        width = (below + above).squeeze(-1)
+        found: Tensor = shares.squeeze(-1) - torch.where(width > 0, width, 1.0).log()
+        return found
 
     @property
     def _middle(self) -> Tensor:

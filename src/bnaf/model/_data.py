@@ -1,5 +1,6 @@
 """What a fit takes from a table or a stream: encoded rows, and how they became so."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -89,6 +90,11 @@ class FitData:
         shared = self.encoding.shift
         return InUnits(self.shifts.get("loss", shared), self.shifts.get("valid", shared))
 
+    def spread(self, seed: int) -> "FitData":
+        """Return numbers drawn evenly from their cells, for flows that do not take cells."""
+        train, valid = (_spread(part, seed) for part in (self.train, self.valid))
+        return replace(self, train=train, valid=train if self.valid is self.train else valid)
+
     @property
     def arguments(self) -> dict[str, Any]:
         """Arguments of :func:`bnaf.fit`."""
@@ -177,10 +183,16 @@ def _from_table(table: Table, names: tuple[str, ...], wish: Wish, openings: Open
             if codes is not None
         }
     standardised = as_batch(encoding, rows, weighed)
+    if table.cells:
+        ends = _ends(table, names)
+        standardised = _with_cells(standardised, encoding, rows, ends)
+        if validation is not None and judging is not None:
+            validation = _with_cells(validation, encoding, judging, ends)
     if division.members > 1 and validation is None:  # the folds judge each other
         generator = torch.Generator().manual_seed(wish.seed)
         fold = torch.randperm(len(rows), generator=generator) % division.members
-        validation = standardised = replace(standardised, more={"fold": fold})
+        more = {**standardised.more, "fold": fold}
+        validation = standardised = replace(standardised, more=more)
         shifts |= {"valid": shifts["loss"]} if shifts else {}
     facts = TableFacts(
         rows=len(train),
@@ -193,6 +205,29 @@ def _from_table(table: Table, names: tuple[str, ...], wish: Wish, openings: Open
         counted=division.counted,
     )
     return FitData(encoding, facts, division.members, split, standardised, validation, shifts)
+
+
+def _ends(table: Table, names: tuple[str, ...]) -> Tensor:
+    """Return the ends of the cells of the one modelled column.
+
+    Raises:
+        SettingsError: If others have cells, or there are others.
+    """
+    if [*table.cells] != [*names]:
+        raise SettingsError(
+            f"Cells are of one column that is modelled alone, got those of "
+            f"{', '.join(table.cells)} where {', '.join(names)} are modelled."
+        )
+    return table.cells[names[0]]
+
+
+def _with_cells(batch: Batch, encoding: NumberEncoding, codes: Tensor, ends: Tensor) -> Batch:
+    """Return rows of one column with the distances to the ends of their cells."""
+    value = codes[:, 0].contiguous()
+    cell = torch.bucketize(value, ends[1:-1])
+    reach = torch.stack([value - ends[cell], ends[cell + 1] - value], -1)
+    cells = (reach * math.exp(encoding.standardisation.log_det)).clamp(min=0)
+    return replace(batch, more={**batch.more, "cells": cells})
 
 
 def _from_stream(
@@ -290,3 +325,13 @@ def _plan(
     valid = wish.valid
     held_out = valid if isinstance(valid, Table) else read_table(valid, dequantise=source.grid)
     return split, held_out.select(columns)
+
+
+def _spread(part: Any, seed: int) -> Any:
+    """Return a batch whose rows are drawn evenly from their cells; anything else as it is."""
+    if not isinstance(part, Batch) or "cells" not in part.more:
+        return part
+    more = dict(part.more)
+    below, above = more.pop("cells").split(1, -1)
+    share = torch.rand(below.shape, generator=torch.Generator().manual_seed(seed)).to(below)
+    return replace(part, rows=part.rows - below + share * (below + above), more=more)

@@ -34,6 +34,8 @@ def train_flow(
     Raises:
         TrainingError: If training failed; it names the column that is to blame, if one is.
     """
+    if not flow.takes_cells:
+        data = data.spread(settings.seed)
     try:
         return fit(
             flow,

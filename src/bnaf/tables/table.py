@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from jaxtyping import Float64
 from torch import Tensor
 
 from bnaf.errors import TableError
@@ -29,6 +30,8 @@ class Table:
         grid: Steps of the grids that columns lay on before noise spread them, by name.
         numbers: Numbers of the rows in what they were read from, counted from zero; all, in their
             order, by default.
+        cells: Ends of the cells that the values of some columns stand for, in order, by name: a
+            fit of that column alone takes their masses.
 
     Raises:
         TableError: If names, types and columns do not agree, or a name occurs twice.
@@ -39,6 +42,7 @@ class Table:
     types: tuple[str, ...] = ()
     grid: Mapping[str, float] = field(default_factory=dict)
     numbers: Tensor | None = None
+    cells: Mapping[str, Float64[Tensor, " ends"]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rows", self.rows.detach().to("cpu", torch.float64))
@@ -76,7 +80,8 @@ class Table:
         indices = find_columns(columns, self.columns)
         types = tuple(self.types[index] for index in indices)
         grid = {name: step for name, step in self.grid.items() if name in columns}
-        return Table(self.rows[:, indices], tuple(columns), types, grid, self.numbers)
+        cells = {name: ends for name, ends in self.cells.items() if name in columns}
+        return Table(self.rows[:, indices], tuple(columns), types, grid, self.numbers, cells)
 
     def take(self, indices: Tensor) -> "Table":
         """Return the rows at some indices."""

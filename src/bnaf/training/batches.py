@@ -62,7 +62,10 @@ class Batch:
 
     def to(self, like: Tensor) -> "Batch":
         """Return the batch with the device and type of a tensor."""
-        if self.rows.dtype == like.dtype and self.rows.device == like.device:
+        rest = [part for part in self.more.values() if part.is_floating_point()]
+        if all(part.dtype == like.dtype for part in (self.rows, *rest)) and (
+            self.rows.device == like.device
+        ):
             return self
         return self.change(
             lambda lines: (

@@ -134,11 +134,14 @@ class FlowObjective(Objective):
 class MaximumLikelihood(FlowObjective):
     r"""Mean negative log-density of rows, given their contexts where the flow takes some.
 
+    Rows that stand for cells count by the mean density of those.
+
     .. math:: -\sum_i w_i \log p(x_i \mid c_i) \, / \sum_i w_i
     """
 
     def losses(self, batch: Batch) -> Float[Tensor, " rows"]:
-        return self.flow.losses(batch.rows, batch.context, batch.more.get("fold"))
+        more = batch.more
+        return self.flow.losses(batch.rows, batch.context, more.get("fold"), more.get("cells"))
 
 
 class ReverseKL(FlowObjective):
