@@ -66,7 +66,7 @@ class NetworkTransform(RowTransform):
         Sizes are multiplied by hand: torch's ``numel`` of a shape makes an export fix them.
         """
         batch = x.shape[:-1]
-        if self.context_batch:
+        if self.context_batch and batch != self.context_batch:
             batch = torch.broadcast_shapes(batch, self.context_batch)
             x = x.expand(*batch, x.shape[-1])
         rows = x if x.dim() == 2 else x.reshape(math.prod(batch), x.shape[-1])

@@ -66,7 +66,9 @@ class FlowDistribution(RowLaw):
             )
         self._transform, self.base = transform, base
         shapes = [s for s in (batch_shape, transform.context_batch, base.batch_shape) if len(s)]
-        batch = torch.broadcast_shapes(*shapes) if shapes else ()
+        batch = shapes[0] if shapes else ()
+        if any(shape != batch for shape in shapes):  # torch takes its time with those alike
+            batch = torch.broadcast_shapes(*shapes)
         super().__init__(transform.features, transform.like, batch, watched=watched)
         self._validate_args = validate_args
 

@@ -76,7 +76,7 @@ class RowLaw(Distribution):
         self._check_unchanged()
         value = in_precision(value, self.like)
         check_rows(value, self.features, self.like, name)
-        if not self.batch_shape:
+        if not self.batch_shape or value.shape[:-1] == self.batch_shape:
             return value
         try:
             batch = torch.broadcast_shapes(value.shape[:-1], self.batch_shape)
