@@ -106,7 +106,7 @@ bench-rivals: $(RIVALS)/installed
 bench-quality: $(RIVALS)/installed
 	$(RIVALS)/bin/python benchmarks/quality.py --data $(DATA) --seconds 300 --out results/quality.json
 
-# p(y | x) beside rivals, about five hours; again goes on where it stopped
+# p(y | x) beside rivals, about ten hours; again goes on where it stopped
 bench-conditional: $(RIVALS)/installed
 	$(RIVALS)/bin/python benchmarks/conditional.py --data $(DATA) --out results/conditional.json
 

@@ -2,6 +2,9 @@
 
 python benchmarks/conditional.py --data DIR
 
+DIR holds `tables` with protein, elevators, airfoil, wine_red, parkinsons, concrete and diamonds,
+as CSV files, compressed or not.
+
 Seven tables, of each its last column given the others (of diamonds the price given the numeric
 columns), a tenth of the rows to test, chosen by the seed. Every run has a process of its own, two
 threads, and as many seconds to train as it is given; those that end by themselves end earlier. Of
@@ -64,8 +67,10 @@ def load(folder: Path, table: str) -> Pairs:
     """Read a table, as it is laid out or as it comes, with its last column to model."""
     import pandas as pd
 
-    names = {"wine": "wine_red"}
-    path = next((folder / "tables").glob(f"{names.get(table, table)}.csv*"))
+    name = {"wine": "wine_red"}.get(table, table)
+    path = next((folder / "tables").glob(f"{name}.csv*"), None)
+    if path is None:
+        raise SystemExit(f"{folder / 'tables'} must hold {name}.csv or {name}.csv.gz.")
     frame = pd.read_csv(path).select_dtypes("number")
     if table == "diamonds":
         frame = frame[["carat", "depth", "table", "x", "y", "z", "price"]]

@@ -6,8 +6,9 @@ For each network of the paper, with our activation and gates: a training step wi
 with one (the default mechanism, its context network included), with the larger context network
 that the recipe takes for a table, and amortised as the paper does it; `flow(context).log_prob` and
 `.sample` without a context and with one for each row, context network included. All take turns.
-The ratio of a step is to that without a context; that of the amortised one to the step plus its
-own context network, forward and backward. Targets: 1.5 at most, each.
+Of larger batches 500 rows are drawn. The ratio of a step is to that without a context; that of the
+amortised one to the step plus its own context network, forward and backward. Targets: 1.5 at most,
+each.
 """
 
 from itertools import product

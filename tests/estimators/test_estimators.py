@@ -483,3 +483,44 @@ def test_few_values_are_not_taken_for_spikes(marks):
     law, X, y = marks
     assert law.score(X, y) < 0  # the logarithm of a probability
     assert law.score(X, y) > np.log(1 / 4)
+
+
+def test_means_and_deviations_of_few_values_are_those_of_their_probabilities(marks):
+    law, X, _ = marks
+    levels = np.stack([law.cdf(X, np.full(len(X), mark)) for mark in (3.0, 4.0, 5.0)])
+    masses = np.diff(levels, axis=0, prepend=0, append=1)  # what is beyond counts as outermost
+    values = np.array([3.0, 4.0, 5.0, 6.0])
+    mean = values @ masses
+    np.testing.assert_allclose(law.predict(X), mean)
+    np.testing.assert_allclose(law.predict_std(X) ** 2, values**2 @ masses - mean**2, atol=1e-12)
+
+
+@pytest.mark.parametrize("target", [2.0, 3.0, 3.7, 5.0, 6.0, 9.5])
+def test_rank_scores_of_few_values_are_integrals_over_their_steps(marks, target):
+    law, X, _ = marks
+    X, t = X[:5], np.arange(1, 11, 1e-3) + 5e-4
+    levels = np.stack([law.cdf(X, np.full(len(X), mark)) for mark in (3.0, 4.0, 5.0)], 1)
+    levels = np.c_[np.zeros(len(X)), levels, np.ones(len(X))]
+    steps = levels[:, np.searchsorted([3.0, 4.0, 5.0, 6.0], t, "right")]
+    expected = ((steps - (t >= target)) ** 2).sum(1) * 1e-3
+    np.testing.assert_allclose(law.crps(X, np.full(5, target)), expected, atol=1e-3)
+
+
+def test_few_values_are_told_by_the_rows_that_they_stand_for():
+    X = np.repeat([[0.0], [1.0]], 40, 0)
+    y = np.tile([1.0, 2.0, 3.0, 4.0], 20)  # eight rows that differ
+    law = ConditionalFlowDensity(training={"steps": 3}).fit(X, y)
+    assert np.isin(law.sample(X, random_state=0), y).all()
+
+
+@pytest.mark.parametrize("weights", [0.5, 3.0, 1e-7])
+def test_weights_that_are_all_alike_are_none(weights):
+    generator = np.random.default_rng(0)
+    X, y = generator.integers(0, 3, (60, 1)).astype(float), generator.normal(size=60)
+    y[:20] = y[20:40]
+    X[:20] = X[20:40]
+    fits = [
+        ConditionalFlowDensity(training={"steps": 3}).fit(X, y, sample_weight=each)
+        for each in (None, np.full(60, weights))
+    ]
+    assert np.array_equal(*(law.log_prob(X, y) for law in fits))

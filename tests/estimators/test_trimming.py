@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from kinds import knotted_frame
 
-from bnaf.estimators._fitting import DistinctRows, merge_rows
 from bnaf.estimators._frames import WeighedFrame
+from bnaf.estimators._rows import DistinctRows, merge_rows
 from bnaf.estimators._trimming import trim_rows
 from bnaf.tables.frames import read_frame
 

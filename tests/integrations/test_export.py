@@ -116,5 +116,5 @@ def test_onnx_computes_the_same_log_densities(tmp_path):
 
 def test_samples_of_a_heavy_base_are_not_exported():
     flow = BNAF(2, width=3, base="student")
-    with pytest.raises(SettingsError, match="take normal noise, and this flow has another base"):
+    with pytest.raises(SettingsError, match="take normal noise, and the base of this flow is not"):
         export_program(flow, "sample")

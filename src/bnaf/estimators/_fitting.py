@@ -3,11 +3,11 @@
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float64
+from jaxtyping import Float64
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, check_random_state, estimator_html_repr
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
@@ -15,17 +15,17 @@ from torch import Tensor
 
 from bnaf.errors import SettingsError
 from bnaf.estimators._frames import WeighedFrame, array_kinds, as_rows, mixed_frame, named_frame
+from bnaf.estimators._rows import DistinctRows, merge_rows, warn_of_rows
 from bnaf.flows.flow import Flow
 from bnaf.flows.registry import MIXED, flow_named
 from bnaf.model.model import Model
 from bnaf.model.notebook import show_model
 from bnaf.tables.frames import Frame
 from bnaf.tables.table import Table
-from bnaf.tables.ties import constant_columns, tied_columns, warn_of_columns
 from bnaf.training import TrainingSettings
 from bnaf.training.recipe import divide_rows
 
-MOST_REPEATED = 1_000_000  # rows that whole weights are written out to
+MOST_REPEATED = 50_000_000  # numbers that whole weights are written out to, at most
 NESTED = ("settings", "training")  # parameters whose entries are reached by name
 CHUNK_POINTS = 65_536  # pairs of a row and a base draw that are inverted at a time
 
@@ -38,17 +38,6 @@ class Configured(Protocol):
     settings: Any
     training: Any
     random_state: Any
-
-
-class DistinctRows(NamedTuple):
-    """Rows in sorted order, no two alike, and how much each counts."""
-
-    rows: Float64[np.ndarray, "rows columns"]
-    weights: Float64[np.ndarray, " rows"]
-
-    def take(self, chosen: Bool[np.ndarray, " rows"]) -> "DistinctRows":
-        """Return some of the rows."""
-        return DistinctRows(self.rows[chosen], self.weights[chosen])
 
 
 WeighedRows = TypeVar("WeighedRows", DistinctRows, WeighedFrame)
@@ -65,49 +54,6 @@ class Choose(Protocol):
 def choose_all(rows: WeighedRows, /) -> WeighedRows:
     """Return the rows."""
     return rows
-
-
-def merge_rows(
-    rows: Float64[np.ndarray, "rows columns"], sample_weight: Any = None
-) -> DistinctRows:
-    """Return the rows that differ, each with the sum of its weights.
-
-    A row that comes twice and a row of weight two are then the same thing, to the last bit, and
-    so is any order of the rows.
-
-    Args:
-        rows: Finite values.
-        sample_weight: How much each row counts, none below 0; those that weigh nothing are left
-            out.
-
-    Raises:
-        SettingsError: If no row weighs anything.
-
-    Example:
-        >>> merge_rows(np.array([[2.0], [1.0], [2.0]]), np.array([1.0, 3.0, 1.0])).weights
-        array([3., 2.])
-    """
-    weights = _check_sample_weight(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
-    counts = weights > 0
-    if not counts.any():
-        raise SettingsError("sample_weight must have an entry above zero, got none.")
-    rows, weights = rows[counts] + 0.0, weights[counts]  # -0 becomes 0
-    order = np.lexsort(rows.T[::-1])
-    rows = rows[order]
-    first = np.flatnonzero(np.r_[True, (rows[1:] != rows[:-1]).any(1)])
-    return DistinctRows(rows[first], np.add.reduceat(weights[order], first))
-
-
-def warn_of_rows(
-    rows: Float64[np.ndarray, "rows columns"], names: Sequence[str], sample_weight: Any
-) -> None:
-    """Warn of columns that have no density, as reading a table does."""
-    if sample_weight is not None:
-        rows = rows[np.broadcast_to(np.asarray(sample_weight), len(rows)) != 0]
-    if len(rows):
-        constant = constant_columns(rows)
-        ties = tied_columns(rows, ["float64"] * rows.shape[1])
-        warn_of_columns(names, len(rows), constant, ties, of=" of bnaf.read_table")
 
 
 def fit_model(
@@ -127,7 +73,7 @@ def fit_model(
         cells: Ends of the cells that the values of some columns stand for, by name.
     """
     rows, weights = distinct
-    if (weights == weights.round()).all() and weights.sum() <= max(MOST_REPEATED, 2 * len(rows)):
+    if distinct.whole and weights.sum() * rows.shape[1] <= max(MOST_REPEATED, 2 * rows.size):
         rows, weights = np.repeat(rows, weights.astype(int), 0), np.ones(int(weights.sum()))
     return Model.fit(
         Table(torch.from_numpy(rows), (*columns, *given), cells=cells or {}),
@@ -174,7 +120,7 @@ def fit_frame(
         chosen.rows,
         columns=columns,
         given=given,
-        **_weighing(chosen.weights, mixed=True),
+        **_weighing(chosen.weights, members=getattr(estimator, "members", None), mixed=True),
         kinds=kinds,
         flow=MIXED if takes_kinds else estimator.flow,  # also where a choice left plain rows
         flow_settings=estimator.settings,

@@ -1,7 +1,7 @@
 """Targets of few values: a density could be as high as it likes at each of them."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -9,6 +9,8 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from bnaf.laws.cells import log_mass
+from bnaf.laws.normal import normal_cdf
+from bnaf.model.model import Model
 
 ROWS_PER_VALUE = 5  # from which on values are few
 
@@ -27,15 +29,19 @@ class Steps(NamedTuple):
     ends: Float64[np.ndarray, " ends"]
 
     @classmethod
-    def of(cls, column: Numbers) -> "Steps | None":
+    def of(cls, column: Numbers, rows: float) -> "Steps | None":
         """Return the values of a column, or ``None`` where they are not few.
 
+        Args:
+            column: The column.
+            rows: How many rows it stands for.
+
         Example:
-            >>> Steps.of(np.repeat([1.0, 2.0, 4.0], 5)).ends
+            >>> Steps.of(np.array([1.0, 2.0, 4.0]), 15).ends
             array([0.5, 1.5, 3. , 5. ])
         """
         values = np.unique(column)
-        if len(values) < 2 or ROWS_PER_VALUE * len(values) > len(column):
+        if len(values) < 2 or ROWS_PER_VALUE * len(values) > rows:
             return None
         halves = np.diff(values) / 2
         first, last = values[0] - halves[0], values[-1] + halves[-1]
@@ -63,6 +69,32 @@ class Steps(NamedTuple):
         above = scores(high)
         masses = log_mass(above, (above - scores(low)).abs(), torch.zeros_like(above))
         found: np.ndarray = masses.numpy() - np.log(high - low)
+        return found
+
+    def moments(self, model: Model, given: Any) -> np.ndarray:
+        """Return the mean and the deviation of each row, of its probabilities of the values."""
+        masses = np.diff(self._levels(model, given), prepend=0, append=1)
+        mean = masses @ self.values
+        variance = (masses * (self.values - mean[:, None]) ** 2).sum(1)
+        return np.stack([mean, np.sqrt(variance)])[..., None]
+
+    def rank_scores(self, model: Model, given: Any, targets: Numbers) -> Numbers:
+        """Return the continuous ranked probability score of targets, values or not."""
+        levels, values = self._levels(model, given), self.values
+        above = targets[:, None] > values
+        scores = (levels - ~above[:, :-1]) ** 2 @ np.diff(values)
+        # of the gap that a target lies in, only what is below it was meant
+        gap = np.clip(np.searchsorted(values, targets) - 1, 0, len(values) - 2)
+        rest = np.where(above[:, 0], values[gap + 1] - np.minimum(targets, values[-1]), 0)
+        scores += rest * (1 - 2 * np.take_along_axis(levels, gap[:, None], 1)[:, 0])
+        beyond: np.ndarray = np.maximum(values[0] - targets, targets - values[-1])
+        return scores + np.maximum(beyond, 0)  # type: ignore[no-any-return]
+
+    def _levels(self, model: Model, given: Any) -> Float64[np.ndarray, "rows inner_ends"]:
+        """Return the probability of at most each value but the last."""
+        ends = torch.from_numpy(self.ends[1:-1]).view(-1, 1, 1).expand(-1, len(given), 1)
+        scores = model.base_noise(ends, torch.from_numpy(np.array(given))).squeeze(-1)
+        found: np.ndarray = normal_cdf(scores).numpy().T
         return found
 
     def _cells(self, numbers: np.ndarray) -> np.ndarray:

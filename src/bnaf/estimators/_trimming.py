@@ -9,8 +9,9 @@ from sklearn.covariance import MinCovDet
 from torch import Tensor
 
 from bnaf.columns.schema import Schema
-from bnaf.estimators._fitting import DistinctRows, WeighedRows, weighted_threshold
+from bnaf.estimators._fitting import WeighedRows, weighted_threshold
 from bnaf.estimators._frames import WeighedFrame
+from bnaf.estimators._rows import DistinctRows
 from bnaf.evaluation.independent import level_log_shares
 from bnaf.laws.normal import normal_cdf
 from bnaf.laws.packed import PackedRows, row_layout

@@ -23,11 +23,9 @@ from bnaf.estimators._fitting import (
     fit_frame,
     fit_model,
     log_prob,
-    merge_rows,
     mixed_tags,
     spread_base,
     summarise,
-    warn_of_rows,
 )
 from bnaf.estimators._frames import (
     array_kinds,
@@ -42,6 +40,7 @@ from bnaf.estimators._frames import (
     target_frame,
     target_names,
 )
+from bnaf.estimators._rows import merge_rows, warn_of_rows
 from bnaf.estimators._steps import Steps
 from bnaf.laws.normal import normal_cdf
 from bnaf.tables.frames import Frame
@@ -62,6 +61,7 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
     One column of few values, as of marks from 3 to 8, is taken for the cells around them: the flow
     is fitted to their masses, densities are masses over the widths of cells, and quantiles and
     draws are values of y. Other flows than B-NAF are fitted to numbers drawn evenly from cells.
+    Only this estimator knows the cells: ``model_`` by itself takes y for a number.
 
     X may be a frame with columns of text, categories, dates and whole numbers, and cells may be
     empty. Where y is text, a category, or true and false, ``predict`` returns its most probable
@@ -141,7 +141,8 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
         names = column_names(self)
         targeted = target_names(y, self.n_outputs_, names)
         distinct = merge_rows(np.hstack([targets, given]), sample_weight)
-        self._steps = Steps.of(distinct.rows[:, 0]) if self.n_outputs_ == 1 else None
+        alone = self.n_outputs_ == 1
+        self._steps = Steps.of(distinct.rows[:, 0], distinct.stands_for) if alone else None
         cells = {}
         if self._steps is None:
             warn_of_rows(targets, targeted, sample_weight)
@@ -194,10 +195,9 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
     def predict(self, X: Any) -> np.ndarray:
         """Return the conditional mean of y for each row of X, or its most probable level."""
         if hasattr(self, "classes_"):
-            found: np.ndarray = self.classes_[self.predict_proba(X).argmax(1)]
-            return found
+            return np.asarray(self.classes_[self.predict_proba(X).argmax(1)])
         self._expect_numbers("predict")
-        return self._moments(X)[0]
+        return np.asarray(self._moments(X)[0])
 
     @available_if(lambda estimator: hasattr(estimator, "classes_"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -207,13 +207,12 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
         context = self.model_.encoding.codes(given, "given").unsqueeze(1)  # (rows, 1, columns)
         codes = torch.from_numpy(self._class_codes).reshape(1, -1, 1)
         scores = self.model_.log_prob(codes, context).numpy()
-        probabilities: np.ndarray = softmax(scores, 1)
-        return probabilities
+        return np.asarray(softmax(scores, 1))
 
     def predict_std(self, X: Any) -> np.ndarray:
         """Return the conditional deviation of numbers y for each row of X, in the shape of y."""
         self._expect_numbers("predict_std")
-        return self._moments(X)[1]
+        return np.asarray(self._moments(X)[1])
 
     def cdf(self, X: Any, y: Any) -> np.ndarray:
         """Return the probability of at most y, for each row of one column.
@@ -229,8 +228,7 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
         targets = targets.reshape(-1)
         if self._steps is not None:
             targets = self._steps.upper(targets)
-        probability: np.ndarray = normal_cdf(self._scores(given, targets)).numpy()
-        return probability
+        return np.asarray(normal_cdf(self._scores(given, targets)))
 
     def _scores(self, given: np.ndarray, targets: np.ndarray) -> Tensor:
         """Return the normal scores of one column of y."""
@@ -247,9 +245,11 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
         given, targets = self._given(X), np.asarray(y, dtype=np.float64)
         if not isinstance(given, Frame):
             given, targets = self._validate(X, y, reset=False)
+        if self._steps is not None:
+            return self._steps.rank_scores(self.model_, given, targets.reshape(-1))
         z, weights, levels = self._points()
         values = summarise(self.model_, given, z, lambda points: np.sort(points[..., 0].T))
-        return _integrals.rank_scores(self._snap(values), levels, weights, targets.reshape(-1, 1))
+        return _integrals.rank_scores(values, levels, weights, targets.reshape(-1, 1))
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
         """Return the ends of a central interval of y for each row of X.
@@ -345,18 +345,19 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
         check_is_fitted(self)
         if not self.model_.encoding.noisy:
             return self._frame(X)
-        given: np.ndarray = validate_data(self, as_rows(X), dtype=np.float64, reset=False)
-        return given
+        return np.asarray(validate_data(self, as_rows(X), dtype=np.float64, reset=False))
 
-    def _moments(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return means and deviations."""
+    def _moments(self, X: Any) -> np.ndarray:
+        """Return means and deviations, one after the other."""
         given = self._given(X)
+        if self._steps is not None:
+            return self._like_y(self._steps.moments(self.model_, given))
         z, weights, _ = self._points()
         reduce, parts = partial(_integrals.moments, weights), self.model_.flow.parts
-        mean, deviation = _integrals.pool_moments(
+        found = _integrals.pool_moments(
             [summarise(self.model_, given, z, reduce, flow) for flow in parts]
         )
-        return self._like_y(mean), self._like_y(deviation)
+        return self._like_y(np.stack(found))
 
     def _points(self) -> tuple[Tensor, np.ndarray, np.ndarray]:
         """Return base points and weights of integrals over the law, and levels of one column."""

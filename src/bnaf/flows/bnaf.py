@@ -65,7 +65,8 @@ class BNAF(TransformFlow):
         init: Raw weights "published" as in the authors' code, "normal" as in the paper's
             appendix, or such that every transform starts near the "identity".
         base: What the noise follows: the "normal" law or, for heavy tails, Student's t
-            ("student"), whose degrees of freedom are learned.
+            ("student"), whose degrees of freedom are learned, or a normal law with a mean and a
+            deviation ("scaled"), which :meth:`scale_base` sets.
 
     Example:
         >>> flow = BNAF(features=3)

@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 
 from bnaf._checks import one_of, whole
 from bnaf.errors import SettingsError
-from bnaf.flows.bases import BASES, StudentBase
+from bnaf.flows.bases import BASES, ScaledBase, StudentBase
 from bnaf.flows.flow import Flow, MissingMass
 from bnaf.laws.bases import StandardNormal
 from bnaf.laws.distribution import FlowDistribution
@@ -30,7 +30,8 @@ class TransformFlow(Flow):
         context_features: Number of columns of a context; 0 for a flow without one.
         direction: Which side is computed forwards: "density" (log_prob) or "sampling" (rsample).
         base: What the noise follows: the "normal" law or, for heavy tails, Student's t
-            ("student"), whose degrees of freedom are learned.
+            ("student"), whose degrees of freedom are learned, or a normal law with a mean and a
+            deviation ("scaled"), which :meth:`scale_base` sets.
     """
 
     snapshots: ClassVar[bool] = False
@@ -47,9 +48,11 @@ class TransformFlow(Flow):
     ) -> None:
         super().__init__(features, context_features)
         self.direction = one_of("direction", direction, DIRECTIONS)
-        self.base_law: StudentBase | None = None
+        self.base_law: StudentBase | ScaledBase | None = None
         if one_of("base", base, BASES) == "student":
             self.base_law = StudentBase(self.features)
+        elif base == "scaled":
+            self.base_law = ScaledBase(self.features)
 
     @abstractmethod
     def make_transform(
@@ -98,6 +101,25 @@ class TransformFlow(Flow):
         watched = () if self.snapshots else tuple(self.parameters())
         return FlowDistribution(transform, base, batch, watched=watched)
 
+    @torch.no_grad()
+    def scale_base(self, location: Tensor, scale: Tensor) -> None:
+        """Make the noise follow a normal law with a mean and a deviation, from now on.
+
+        Args:
+            location: The mean of each feature.
+            scale: The deviation of each, positive.
+
+        Raises:
+            SettingsError: If the base is another than a normal law.
+        """
+        if isinstance(self.base_law, StudentBase):
+            raise SettingsError("A base to be scaled must be normal, got base='student'.")
+        like = next(self.parameters())
+        self.base_law = ScaledBase(self.features).to(like)
+        self.base_law.location.copy_(location)
+        self.base_law.log_scale.copy_(scale.log())
+        self._settings["base"] = "scaled"
+
     def missing_mass(
         self,
         draws: int = 10_000,
@@ -136,5 +158,6 @@ def check_normal_base(flow: Flow, who: str) -> None:
     """
     if getattr(flow, "base_law", None) is not None:
         raise SettingsError(
-            f"{who} takes flows on a normal base, got base='student'; leave base out."
+            f"{who} takes flows on a normal base, got base={flow.settings['base']!r}; leave base "
+            "out."
         )

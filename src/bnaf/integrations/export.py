@@ -128,9 +128,9 @@ class _Program(nn.Module):
                 "Models of columns of several kinds have no program: their codes are made by this "
                 "library. Export one that was fitted to numbers alone."
             )
-        if function == "sample" and model.flow.settings.get("base", "normal") != "normal":
+        if function == "sample" and model.flow.settings.get("base") == "student":
             raise SettingsError(
-                "Programs of samples take normal noise, and this flow has another base; export "
+                "Programs of samples take normal noise, and the base of this flow is not; export "
                 "its log_prob."
             )
         self.flow = copy.deepcopy(model.flow).to("cpu", torch.float64).eval().requires_grad_(False)
@@ -148,7 +148,7 @@ class _Program(nn.Module):
             z = self.columns.standardise(opened, context)
             log_prob: Tensor = law.log_prob(z) + self.columns.log_det + log_slope
             return log_prob
-        x, _, inside = law.transform.invert(rows)
+        x, _, inside = law.transform.invert(law.base.from_normal_scores(rows))
         x = x if inside is None else torch.where(inside.unsqueeze(-1), x, torch.nan)
         return self.openings.undo(self.columns.restore(x, context))
 

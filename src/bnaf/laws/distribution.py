@@ -15,7 +15,7 @@ from bnaf._checks import in_precision, one_of, whole
 from bnaf._random import private_draws
 from bnaf._torch import traced
 from bnaf.errors import InversionError, RedrawWarning, SettingsError, ShapeError
-from bnaf.laws.bases import StandardNormal, StudentRows
+from bnaf.laws.bases import NormalRows, StandardNormal, StudentRows
 from bnaf.laws.cells import Cells
 from bnaf.laws.estimates import DRAWS, estimate_divergence, estimate_mean, estimate_moments
 from bnaf.laws.law import RowLaw
@@ -151,8 +151,8 @@ class FlowDistribution(RowLaw):
         return reached(self.transform.invert(z)).rows
 
     @property
-    def _known_base(self) -> StandardNormal | StudentRows:
-        if isinstance(self.base, StandardNormal | StudentRows):
+    def _known_base(self) -> StandardNormal | NormalRows | StudentRows:
+        if isinstance(self.base, StandardNormal | NormalRows | StudentRows):
             return self.base
         raise SettingsError(
             f"Normal scores are known of bases that flows make, got {type(self.base).__name__}; "
@@ -213,18 +213,28 @@ class FlowDistribution(RowLaw):
     ) -> Float[Tensor, "..."]:
         """Return the logarithm of the mean density of cells, of a law of one feature.
 
-        It is that of a cell's mass less that of its width. The transform must be one that passes
-        intervals on, :class:`bnaf.block.stack.BlockStack`, and the base standard normal.
+        It is that of a cell's mass less that of its width.
 
         Args:
             value: Rows within the cells.
             cells: How far the cell of each row reaches down and up; where it does not reach
                 anywhere, this is the density of the row.
+
+        Raises:
+            SettingsError: If the law has several features, or is none of a B-NAF in the density
+                direction on a standard normal base.
         """
+        self._expect_one_feature("log_mean_density")
+        log_shares = getattr(self.transform, "log_shares", None)
+        if log_shares is None or not isinstance(self.base, StandardNormal):
+            raise SettingsError(
+                "log_mean_density is of B-NAF in the density direction, on a normal base; take "
+                "differences of cdf."
+            )
         value, cells = self._checked(value), in_precision(cells, self.like)
         below, above = cells.unsqueeze(-2).unbind(-1)
         known = torch.ones_like(below, dtype=torch.bool)
-        shares = self.transform.log_shares(Cells(value, below, above, known))  # type: ignore[attr-defined]
+        shares: Tensor = log_shares(Cells(value, below, above, known))
         width = (below + above).squeeze(-1)
         found: Tensor = shares.squeeze(-1) - torch.where(width > 0, width, 1.0).log()
         return found

@@ -7,6 +7,7 @@ from typing import Any
 from bnaf.errors import TrainingError
 from bnaf.flows.flow import Flow
 from bnaf.model._data import FitData
+from bnaf.model._scaling import scale_base
 from bnaf.training import TrainingRecord, TrainingSettings, fit
 
 
@@ -37,7 +38,7 @@ def train_flow(
     if not flow.takes_cells:
         data = data.spread(settings.seed)
     try:
-        return fit(
+        record = fit(
             flow,
             **data.arguments,
             settings=settings,
@@ -51,6 +52,8 @@ def train_flow(
         if error.column is not None and not data.facts.white:
             message += f" Column {error.column} is {data.encoding.columns[error.column]!r}."
         raise TrainingError(message, error.record, column=error.column) from None
+    scale_base(flow, data)
+    return record
 
 
 def record_facts(data: FitData, record: TrainingRecord | None) -> dict[str, Any]:

@@ -60,6 +60,13 @@ class Table:
             )
         check_names(self.columns)
         check_types(self.types)
+        find_columns([*self.cells], self.columns)
+        for name, ends in self.cells.items():
+            if ends.dim() != 1 or len(ends) < 2 or not bool((ends.diff() > 0).all()):
+                raise TableError(
+                    f"The ends of the cells of {name} must rise, two of them at least, got "
+                    f"{ends.tolist()}."
+                )
         numbers = torch.arange(len(self.rows)) if self.numbers is None else self.numbers
         object.__setattr__(self, "numbers", numbers)
 

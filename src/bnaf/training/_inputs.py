@@ -1,7 +1,7 @@
 """From what a caller gives to sources of batches, checked at the door."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -49,11 +49,11 @@ def make_source(
 ) -> tuple[BatchSource, TrainingSettings]:
     """Return where the batches of a fit come from, and settings that leave nothing open."""
     valid_rows = None if valid is None else valid.count
-    more = {}
+    more: Mapping[str, Tensor] = {}
     if isinstance(rows, Batch) and context is None and weights is None:
-        rows, context, weights, more = rows.rows, rows.context, rows.weights, dict(rows.more)
+        rows, context, weights, more = rows.rows, rows.context, rows.weights, rows.more
     if isinstance(rows, Tensor | np.ndarray):
-        table, known, counts = _table(rows, context, weights, objective, like, "")
+        table, known, counts, more = _table(rows, context, weights, objective, like, "", more)
         given = 0 if known is None else known.shape[1]
         columns = table.shape[1] + given
         facts = TableFacts(rows=len(table), columns=columns, given=given, valid_rows=valid_rows)
@@ -111,18 +111,25 @@ def make_held_out(
     valid: Any, context: Any, weights: Any, objective: Objective, like: Tensor
 ) -> BatchSource:
     """Return where the rows to validate on come from."""
-    more = {}
+    more: Mapping[str, Tensor] = {}
     if isinstance(valid, Batch) and context is None and weights is None:
         valid, context, weights, more = valid.rows, valid.context, valid.weights, valid.more
     if isinstance(valid, Tensor | np.ndarray):
-        return ArrayRows(*_table(valid, context, weights, objective, like, "valid_"), more=more)
+        table, *others, more = _table(valid, context, weights, objective, like, "valid_", more)
+        return ArrayRows(table, *others, more=more)
     return _stream(valid, context, weights, "valid")
 
 
 def _table(
-    rows: Any, context: Any, weights: Any, objective: Objective, like: Tensor, prefix: str
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Return rows with their contexts and weights, without those that weigh nothing."""
+    rows: Any,
+    context: Any,
+    weights: Any,
+    objective: Objective,
+    like: Tensor,
+    prefix: str,
+    more: Mapping[str, Tensor],
+) -> tuple[Tensor, Tensor | None, Tensor | None, dict[str, Tensor]]:
+    """Return rows, contexts, weights and whatever else, without rows that weigh nothing."""
     name = prefix.removesuffix("_") or "rows"
     table = as_rows(rows, objective.features, like, name, objective.impossible)
     wanted = objective.context_features
@@ -139,10 +146,12 @@ def _table(
                 f"{prefix}context must have one line per row, {len(table)}, got {len(context)}."
             )
     if weights is None:
-        return table, context, None
+        return table, context, None, dict(more)
     weights = as_weights(weights, len(table), like, f"{prefix}weights")
     counts = weights > 0
-    return table[counts], None if context is None else context[counts], weights[counts]
+    known = None if context is None else context[counts]
+    rest = {name: lines[counts.to(lines.device)] for name, lines in more.items()}
+    return table[counts], known, weights[counts], rest
 
 
 def _stream(rows: Any, context: Any, weights: Any, name: str) -> BatchSource:

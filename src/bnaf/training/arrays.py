@@ -34,7 +34,7 @@ class ArrayRows(BatchSource):
         batch: Largest number of rows in a batch over all processes; all by default.
         seed: Seed of the orders and of the noise.
         noise: Deviation of normal noise added to the rows and contexts of every batch, which
-            shrink so that a deviation of 1 stays one.
+            shrink so that a deviation of 1 stays one. Rows that stand for cells stay in theirs.
         more: Whatever else an objective takes, by name, line by line.
         evaluated: Largest number of rows that are evaluated at once.
 
@@ -136,9 +136,9 @@ class ArrayRows(BatchSource):
             return torch.add(rows * shrink, drawn[mine].to(rows), alpha=self.noise)
 
         context = batch.context
-        return dataclasses.replace(
-            batch, rows=disturb(batch.rows), context=None if context is None else disturb(context)
-        )
+        rows = disturb(batch.rows) if "cells" not in batch.more else batch.rows
+        given = None if context is None else disturb(context)
+        return dataclasses.replace(batch, rows=rows, context=given)
 
 
 def sorted_order(parts: Sequence[Tensor]) -> Tensor:

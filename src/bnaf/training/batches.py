@@ -62,9 +62,12 @@ class Batch:
 
     def to(self, like: Tensor) -> "Batch":
         """Return the batch with the device and type of a tensor."""
-        rest = [part for part in self.more.values() if part.is_floating_point()]
-        if all(part.dtype == like.dtype for part in (self.rows, *rest)) and (
-            self.rows.device == like.device
+        parts = [self.rows, self.context, self.weights, *self.more.values()]
+        if all(
+            part.device == like.device
+            and (part.dtype == like.dtype or not (part.is_floating_point() or part is self.rows))
+            for part in parts
+            if part is not None
         ):
             return self
         return self.change(

@@ -140,8 +140,8 @@ class MaximumLikelihood(FlowObjective):
     """
 
     def losses(self, batch: Batch) -> Float[Tensor, " rows"]:
-        more = batch.more
-        return self.flow.losses(batch.rows, batch.context, more.get("fold"), more.get("cells"))
+        told = {name: batch.more[name] for name in ("fold", "cells") if name in batch.more}
+        return self.flow.losses(batch.rows, batch.context, **told)
 
 
 class ReverseKL(FlowObjective):

@@ -30,17 +30,17 @@ class TrainingSettings:
         steps: Budget in steps of the optimiser.
         seconds: Budget in wall-clock time.
         batch: Rows per step over all processes; ``None`` chooses: all rows of a small table, else
-            512. A stream has its own.
+            512; with given columns 256 of up to 10,000 rows. A stream has its own.
         learning_rate: Largest rate of the schedule; ``None`` for that of the flow,
             :attr:`bnaf.Flow.learning_rate`.
         amsgrad: Whether Adam divides by the largest second moment so far, as in the paper.
         clip: Largest norm of the gradient; ``None`` for no clipping.
         pull: Strength of a Gaussian prior that pulls the weights towards where they started; the
             loss of the mean row feels it divided by the number of rows. ``None`` for 1 in
-            :meth:`bnaf.Model.fit` of up to 5,000 rows, and 0 elsewhere.
+            :meth:`bnaf.Model.fit` of up to 5,000 rows without given columns, and 0 elsewhere.
         noise: Deviation of normal noise that every step adds to rows in memory, which shrink to
             keep a deviation of 1; context included. ``None`` for a quarter of Scott's bandwidth in
-            :meth:`bnaf.Model.fit` of a small table, and 0 elsewhere.
+            :meth:`bnaf.Model.fit` of a small table whose steps take all rows, and 0 elsewhere.
         schedule: "cosine" decays to 0 at the end of the budget, "plateau" multiplies the rate
             when the loss stalls, "constant" does neither.
         warm_up: Steps of linear growth of the rate; at most a tenth of the budget is spent on it.
