@@ -344,3 +344,8 @@ def test_dates_as_y_are_drawn_and_have_no_mean():
     assert law.sample(X, 2, random_state=0).dtype.kind in "MO"
     with pytest.raises(SettingsError, match="got dates as y; sample draws some"):
         law.predict(X)
+
+
+def test_several_members_of_rows_of_every_kind_are_refused():
+    with pytest.raises(SettingsError, match="members must be 1 for columns of several kinds"):
+        ConditionalFlowDensity(**SMALL, members=3).fit(X, NUMBER)

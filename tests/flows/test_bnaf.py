@@ -4,8 +4,9 @@ import pytest
 import torch
 from cases import randomise
 
-from bnaf import BNAF
+from bnaf import BNAF, SettingsError
 from bnaf._random import private_draws
+from bnaf.flows.ensemble import Ensemble
 
 FEATURES = 6
 
@@ -98,3 +99,11 @@ def test_cells_are_taken_by_flows_of_one_column_with_a_normal_base():
     assert BNAF(1).takes_cells
     for other in (BNAF(2), BNAF(1, direction="sampling"), BNAF(1, base="student")):
         assert not other.takes_cells
+
+
+@pytest.mark.parametrize(
+    "flow", [BNAF(2), BNAF(1, direction="sampling"), BNAF(1, base="student"), Ensemble(1)]
+)
+def test_mean_densities_of_cells_are_refused_where_they_are_not_known(flow):
+    with pytest.raises(SettingsError, match=r"laws of one feature|of B-NAF in the density"):
+        flow().log_mean_density(torch.zeros(3, flow.features), torch.ones(3, 2))

@@ -621,3 +621,15 @@ def test_cells_of_several_columns_are_refused(marks):
     table, _, _ = marks
     with pytest.raises(SettingsError, match="modelled alone, got those of mark"):
         Model.fit(table, progress=False)
+
+
+def test_a_fit_of_cells_resumes_to_the_same_bits(marks, tmp_path):
+    table, path = marks[0], tmp_path / "run.checkpoint"
+    settings = TrainingSettings(steps=6, schedule="constant", warm_up=0)
+    unbroken, _, resumed = (
+        Model.fit(table, given=["x"], members=1, settings=each, progress=False, checkpoint=file)
+        for each, file in ((settings, None), (replace(settings, steps=3), path), (settings, path))
+    )
+    given = table.rows[:5, 1:]
+    found, expected = (each.log_prob(table.rows[:5, :1], given) for each in (resumed, unbroken))
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)

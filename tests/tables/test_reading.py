@@ -253,6 +253,11 @@ def test_a_parquet_file_may_have_an_index_without_a_name(tmp_path):
         (lambda: read_table(pd.DataFrame([[1, 2]], columns=["a", "a"])), r"'a' 2 times"),
         (lambda: Table(torch.zeros(2, 3), ("a",)), r"1 named columns expects .* shape \(2, 3\)"),
         (lambda: Table(torch.zeros(2, 1), ("a",), ("int8", "bool")), r"one type per column"),
+        (lambda: Table(torch.zeros(2, 1), ("a",), cells={"b": torch.arange(3.0)}), r"b"),
+        (
+            lambda: Table(torch.zeros(2, 1), ("a",), cells={"a": torch.tensor([1.0, 1.0])}),
+            r"cells of a must rise, two of them at least, got \[1.0, 1.0\]",
+        ),
     ],
 )
 def test_messages(read, message):

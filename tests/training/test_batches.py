@@ -108,6 +108,33 @@ def test_whatever_a_batch_holds_goes_with_its_rows(rows):
         assert batch.to(torch.zeros(1, dtype=torch.float64)).more["code"].dtype == torch.int64
 
 
+def test_rows_that_stand_for_cells_get_no_noise(rows):
+    cells = torch.ones(10, 2)
+    batches = [
+        next(iter(ArrayRows(rows, rows.clone(), noise=0.5, more=more).batches(0)))
+        for more in ({}, {"cells": cells})
+    ]
+    assert [torch.equal(batch.rows, rows) for batch in batches] == [False, True]
+    assert not any(torch.equal(batch.context, rows) for batch in batches)
+
+
+def test_whatever_a_batch_holds_loses_the_rows_that_weigh_nothing():
+    weights = torch.tensor([1.0, 0.0] * 5)
+    rows, numbers = torch.randn(10, 1), torch.arange(10.0)
+    seen = []
+
+    class Watching(BNAF):
+        def losses(self, rows, context=None, fold=None, cells=None):
+            seen.append((rows, cells))
+            return super().losses(rows)
+
+    batch = Batch(rows, weights=weights, more={"cells": numbers})
+    quietly(Watching(1, width=2), batch, valid=batch)
+    for found, cells in seen:
+        torch.testing.assert_close(found[:, 0], rows[cells.long(), 0])
+        assert len(found) == 5
+
+
 def test_draws_leave_torchs_generator_alone():
     torch.manual_seed(5)
     before = torch.get_rng_state()

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float64
 from torch import Tensor
 
 from bnaf.errors import TableError
@@ -42,7 +41,7 @@ class Table:
     types: tuple[str, ...] = ()
     grid: Mapping[str, float] = field(default_factory=dict)
     numbers: Tensor | None = None
-    cells: Mapping[str, Float64[Tensor, " ends"]] = field(default_factory=dict)
+    cells: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rows", self.rows.detach().to("cpu", torch.float64))
@@ -61,7 +60,9 @@ class Table:
         check_names(self.columns)
         check_types(self.types)
         find_columns([*self.cells], self.columns)
-        for name, ends in self.cells.items():
+        cells = {name: ends.detach().to("cpu", torch.float64) for name, ends in self.cells.items()}
+        object.__setattr__(self, "cells", cells)
+        for name, ends in cells.items():
             if ends.dim() != 1 or len(ends) < 2 or not bool((ends.diff() > 0).all()):
                 raise TableError(
                     f"The ends of the cells of {name} must rise, two of them at least, got "
