@@ -266,14 +266,19 @@ def test_rows_that_repeat_train_as_the_rows_they_stand_for(rng):
     law = ConditionalFlowDensity(training=QUICK, members=2).fit(rows[:, :1], rows[:, 1])
     assert law.model_.record["split"]["rows"] == 1200
     model = Model.fit(
-        Table(torch.from_numpy(rows[np.lexsort((rows[:, 0], rows[:, 1]))]), ("x0", "y0")),
+        Table(
+            torch.from_numpy(rows[np.lexsort((rows[:, 0], rows[:, 1]))]),
+            ("x0", "y0"),
+            cells={"y0": torch.arange(-0.5, 3)},
+        ),
         given=["x0"],
         settings=TrainingSettings(**QUICK),
         members=2,
         progress=False,
     )
     theirs = model.log_prob(torch.from_numpy(rows[:, 1:]), torch.from_numpy(rows[:, :1]))
-    assert_near(law.log_prob(rows[:, :1], rows[:, 1]), theirs.numpy())
+    ours = law.model_.log_prob(torch.from_numpy(rows[:, 1:]), torch.from_numpy(rows[:, :1]))
+    assert_near(ours.numpy(), theirs.numpy())
 
 
 @pytest.mark.slow
@@ -524,3 +529,21 @@ def test_weights_that_are_all_alike_are_none(weights):
         for each in (None, np.full(60, weights))
     ]
     assert np.array_equal(*(law.log_prob(X, y) for law in fits))
+
+
+def test_rows_that_come_often_do_not_make_values_few():
+    generator = np.random.default_rng(0)
+    X, y = generator.normal(size=(200, 1)), generator.normal(size=200)
+    law = ConditionalFlowDensity(training={"steps": 3})
+    for fitted in (
+        law.fit(X, y, sample_weight=generator.integers(1, 20, 200)),
+        clone(law).fit(np.repeat(X, 8, 0), np.repeat(y, 8)),
+    ):
+        assert not np.isin(fitted.sample(X, random_state=0), y).any()
+
+
+def test_values_that_rounding_keeps_apart_are_none_of_few():
+    X = np.random.default_rng(0).normal(size=(60, 1))
+    y = np.tile([0.3, 0.1 + 0.2, 0.7], 20)
+    law = ConditionalFlowDensity(training={"steps": 3}).fit(X, y)
+    assert np.isfinite(law.log_prob(X, y)).all()

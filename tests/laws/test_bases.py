@@ -90,5 +90,7 @@ def test_what_needs_a_normal_base_says_so():
         ReverseKL(BNAF(2, **heavy), lambda x: x.sum(-1))
     with pytest.raises(SettingsError, match=message):
         Posterior(2, 5, flow=BNAF(2, 5, direction="sampling", **heavy))
-    with pytest.raises(SettingsError, match="base must be one of 'normal', 'student', got 'levy'"):
+    with pytest.raises(
+        SettingsError, match="base must be one of 'normal', 'student', 'scaled', got"
+    ):
         BNAF(2, base="levy")

@@ -633,3 +633,13 @@ def test_a_fit_of_cells_resumes_to_the_same_bits(marks, tmp_path):
     given = table.rows[:5, 1:]
     found, expected = (each.log_prob(table.rows[:5, :1], given) for each in (resumed, unbroken))
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)
+
+
+def test_values_beyond_all_cells_are_refused(marks):
+    table = marks[0]
+    with pytest.raises(TableError, match=r"mark has .* values beyond the ends of its cells"):
+        Model.fit(
+            replace(table, cells={"mark": torch.tensor([4.0, 5.0])}),
+            given=["x"],
+            progress=False,
+        )

@@ -1,15 +1,21 @@
 """The base of a conditional density, scaled by validation rows."""
 
+import copy
+import math
+
 import pytest
 import torch
 from scipy import stats
 
 from bnaf import BNAF, Model, SettingsError, TrainingSettings, load, save
-from bnaf.laws.bases import NormalRows
+from bnaf.flows.ensemble import Ensemble
+from bnaf.flows.maf import MAF
 from bnaf.model._data import FitData
-from bnaf.model._scaling import NORMAL_ROWS, scale_base
+from bnaf.model._scaling import FARTHEST, NORMAL_ROWS, scale_base
 from bnaf.model._wish import Wish
+from bnaf.tables.streams import ParquetStream
 from bnaf.tables.table import Table
+from bnaf.tables.writing import write_table
 
 ROUGH = {"width": 3, "context_width": 4}
 
@@ -29,20 +35,43 @@ def flow():
     return BNAF(1, 1, **ROUGH)
 
 
+def data_of(rows):
+    return FitData.read(Table(rows, ("y", "x")), Wish(given=["x"], members=1))
+
+
 def noise(flow, part):
     flow = flow.double()
     return flow(part.context).normal_scores(part.rows).detach().squeeze(-1)
 
 
 def test_the_noise_of_validation_rows_gets_a_mean_of_zero_and_a_deviation_of_one(flow, data):
-    before = noise(flow, data.valid)
-    scale_base(flow.float(), data)
+    before = noise(flow, data.valid).clamp(-FARTHEST, FARTHEST)
+    gain = scale_base(flow, data)
     count = len(before)
     location = before.sum() / (count + NORMAL_ROWS)
     spread = ((before - location) ** 2).sum() + NORMAL_ROWS * (1 + location**2)
     scale = (spread / (count + NORMAL_ROWS)).sqrt()
     expected = (before - location) / scale
-    torch.testing.assert_close(noise(flow, data.valid), expected, atol=1e-4, rtol=1e-4)
+    after = noise(flow, data.valid)
+    kept = after.abs() < (FARTHEST - 1)
+    torch.testing.assert_close(after[kept], expected[kept], atol=1e-9, rtol=1e-9)
+    normal = torch.distributions.Normal(0, 1)
+    expected_gain = (normal.log_prob(expected) - scale.log() - normal.log_prob(before)).mean()
+    torch.testing.assert_close(torch.tensor(gain).double(), expected_gain)
+
+
+def test_one_wild_row_does_not_widen_the_law_of_all(flow):
+    rows = torch.randn(3_000, 2, dtype=torch.float64)
+    valid = torch.randn(500, 2, dtype=torch.float64)
+    wild = valid.clone()
+    wild[0, 0] = 1e6
+    deviations = []
+    for judging in (valid, wild):
+        wish = Wish(given=["x"], members=1, valid=Table(judging, ("y", "x")))
+        one = copy.deepcopy(flow)
+        scale_base(one, FitData.read(Table(rows, ("y", "x")), wish))
+        deviations.append(one.base_scale.log_scale.exp().item())
+    assert abs(deviations[1] / deviations[0] - 1) < 0.1
 
 
 def test_weighted_rows_count_by_their_weights(flow):
@@ -54,8 +83,8 @@ def test_weighted_rows_count_by_their_weights(flow):
     counted = data.valid.weights > 0.5
     before = noise(flow, data.valid)
     scale_base(flow, data)
-    location = before[counted].sum() / (counted.sum() + NORMAL_ROWS)
-    torch.testing.assert_close(flow.base_law.location, location.view(1), atol=1e-4, rtol=1e-4)
+    location = before[counted].clamp(-FARTHEST, FARTHEST).sum() / (counted.sum() + NORMAL_ROWS)
+    torch.testing.assert_close(flow.base_scale.location, location.view(1), atol=1e-6, rtol=1e-6)
 
 
 def test_the_likelihood_of_cells_is_what_scales_them(flow, data):
@@ -66,13 +95,14 @@ def test_the_likelihood_of_cells_is_what_scales_them(flow, data):
     data = FitData.read(
         Table(table, ("y", "x"), cells={"y": ends}), Wish(given=["x"], members=1, valid=0.5)
     )
-    before = flow.double()(data.valid.context)
-    gain = -before.log_mean_density(data.valid.rows, data.valid.more["cells"]).mean()
-    scale_base(flow, data)
-    law, reach = flow(data.valid.context), data.valid.more["cells"]
-    mass = law.cdf(data.valid.rows + reach[:, 1:]) - law.cdf(data.valid.rows - reach[:, :1])
-    gain += (mass / reach.sum(1)).log().mean()
+    rows, reach = data.valid.rows, data.valid.more["cells"]
+    before = flow.double()(data.valid.context).log_mean_density(rows, reach).detach()
+    gain = scale_base(flow, data)
+    law = flow(data.valid.context)
+    mass = law.cdf(rows + reach[:, 1:]) - law.cdf(rows - reach[:, :1])
+    after = (mass / reach.sum(1)).log().detach()
     assert gain > 0.01
+    torch.testing.assert_close((after - before).mean().item(), gain, atol=0.02, rtol=0)  # clamped
 
 
 def test_bases_are_left_alone_where_no_other_rows_tell(flow, data):
@@ -97,7 +127,11 @@ def test_a_fit_scales_the_base_and_a_file_keeps_it(tmp_path):
         Table(rows, ("y", "x")), given=["x"], members=1, settings=settings, progress=False
     )
     assert model.flow.settings["base"] == "scaled"
-    assert model.flow.base_law.log_scale.abs() > 1e-4
+    assert model.flow.base_scale.log_scale.abs() > 1e-4
+    train, valid = (data_of(rows).split.sets().train, data_of(rows).split.sets().valid)
+    held = model.log_prob(rows[valid, :1], rows[valid, 1:]).mean().item()
+    assert model.log_likelihood(model.record["valid"], "valid") == pytest.approx(held, abs=0.01)
+    assert len(train) + len(valid) == 1_500
     save(model, tmp_path / "m.safetensors")
     again = load(tmp_path / "m.safetensors")
     some = rows[:5]
@@ -116,22 +150,62 @@ def test_densities_on_a_scaled_base_integrate_to_one():
     assert abs(mass.item() - 1) < 1e-6
 
 
-def test_a_heavy_base_is_not_scaled():
-    with pytest.raises(SettingsError, match="must be normal, got base='student'"):
-        BNAF(1, base="student").scale_base(torch.zeros(1), torch.ones(1))
+@pytest.mark.parametrize("flow", [BNAF(1, base="student"), MAF(1), Ensemble(1)])
+def test_a_base_that_is_not_normal_or_not_to_choose_is_not_scaled(flow):
+    with pytest.raises(SettingsError, match="must be normal, got a flow with base="):
+        flow.scale_base(torch.zeros(1), torch.ones(1))
 
 
-def test_scaled_normal_rows_are_those_of_torch():
-    location, log_scale = torch.randn(2, 3, dtype=torch.float64)
-    law = NormalRows(location, log_scale)
-    expected = torch.distributions.Normal(location, log_scale.exp())
-    z = 3 * torch.randn(6, 3, dtype=torch.float64)
-    torch.testing.assert_close(law.log_prob(z), expected.log_prob(z).sum(-1))
-    torch.testing.assert_close(law.entropy(), expected.entropy().sum(-1))
-    torch.testing.assert_close(law.mean, expected.mean)
-    torch.testing.assert_close(law.variance, expected.variance)
-    torch.testing.assert_close(law.from_normal_scores(law.normal_scores(z)), z)
-    assert law.expand((4,)).sample((2,)).shape == (2, 4, 3)
+@pytest.mark.parametrize("scale", [0.0, -1.0, math.inf, math.nan])
+def test_deviations_that_are_none_are_refused(scale):
+    with pytest.raises(SettingsError, match="positive finite deviations"):
+        BNAF(1).scale_base(torch.zeros(1), torch.tensor([scale]))
+
+
+def test_a_base_that_was_scaled_is_scaled_anew_by_a_fit_of_the_same_settings():
+    rows, settings = torch.randn(1_500, 2, dtype=torch.float64), TrainingSettings(steps=3)
+    how = {"given": ["x"], "members": 1, "settings": settings, "progress": False}
+    first = Model.fit(Table(rows, ("y", "x")), **how)
+    given = {name: first.flow.settings[name] for name in ("base", "width")}
+    again = Model.fit(Table(rows, ("y", "x")), **how, flow_settings=given)
+    assert again.flow.base_scale.log_scale == first.flow.base_scale.log_scale
+
+
+def test_a_stream_scales_as_a_table_does(tmp_path):
+    rows = torch.randn(3_000, 2, dtype=torch.float64)
+    table, path = Table(rows, ("y", "x")), tmp_path / "t.parquet"
+    write_table(table, path)
+    bases = []
+    for source in (table, ParquetStream(path, 512, warn=False)):
+        flow = BNAF(1, 1, **ROUGH)
+        with torch.no_grad():
+            for weight in flow.parameters():
+                weight.fill_(0.3)
+        assert scale_base(flow, FitData.read(source, Wish(given=["x"], members=1))) is not None
+        bases.append(torch.cat([flow.base_scale.location, flow.base_scale.log_scale]))
+    torch.testing.assert_close(*bases, atol=1e-4, rtol=1e-4)
+
+
+def test_a_member_on_a_scaled_base_brings_it():
+    flow = Ensemble(1, 1, members=2, settings=ROUGH).double()
+    x, given = torch.randn(5, 1).double(), torch.randn(5, 1).double()
+    before = flow(given).log_prob(x)
+    flow.parts[0].scale_base(torch.tensor([0.3]), torch.tensor([1.4]))
+    expected = torch.stack([part(given).log_prob(x) for part in flow.parts])
+    found = flow(given).log_prob(x)
+    torch.testing.assert_close(found, expected.logsumexp(0) - math.log(2))
+    assert (found != before).all()
+
+
+def test_the_noise_of_a_scaled_base_is_standard_normal_for_whoever_takes_the_transform():
+    flow = BNAF(1, 1, **ROUGH).double()
+    given, x = torch.randn(5, 1).double(), torch.randn(5, 1).double()
+    z = flow(given).transform(x)
+    flow.scale_base(torch.tensor([0.3]), torch.tensor([1.4]))
+    torch.testing.assert_close(flow(given).transform(x), (z - 0.3) / 1.4)
+    normal = torch.distributions.Normal(0, 1)
+    z, log_det = flow(given).transform.call_and_ladj(x)
+    torch.testing.assert_close(flow(given).log_prob(x), normal.log_prob(z).squeeze(1) + log_det)
 
 
 def test_draws_on_a_scaled_base_follow_it():

@@ -25,7 +25,7 @@ from bnaf.tables.table import Table
 from bnaf.training import TrainingSettings
 from bnaf.training.recipe import divide_rows
 
-MOST_REPEATED = 50_000_000  # numbers that whole weights are written out to, at most
+MOST_REPEATED = 1_000_000  # rows that whole weights are written out to, or as many as came
 NESTED = ("settings", "training")  # parameters whose entries are reached by name
 CHUNK_POINTS = 65_536  # pairs of a row and a base draw that are inverted at a time
 
@@ -72,8 +72,8 @@ def fit_model(
         given: Names of the latter.
         cells: Ends of the cells that the values of some columns stand for, by name.
     """
-    rows, weights = distinct
-    if distinct.whole and weights.sum() * rows.shape[1] <= max(MOST_REPEATED, 2 * rows.size):
+    rows, weights, lines = distinct
+    if distinct.whole and weights.sum() <= max(MOST_REPEATED, 2 * len(rows), lines):
         rows, weights = np.repeat(rows, weights.astype(int), 0), np.ones(int(weights.sum()))
     return Model.fit(
         Table(torch.from_numpy(rows), (*columns, *given), cells=cells or {}),

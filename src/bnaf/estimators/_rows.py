@@ -16,6 +16,8 @@ class DistinctRows(NamedTuple):
 
     rows: Float64[np.ndarray, "rows columns"]
     weights: Float64[np.ndarray, " rows"]
+    lines: int = 0
+    """How many rows there were before equal ones became one, where that is known."""
 
     @property
     def whole(self) -> bool:
@@ -25,11 +27,11 @@ class DistinctRows(NamedTuple):
     @property
     def stands_for(self) -> float:
         """How many rows these stand for."""
-        return float(self.weights.sum()) if self.whole else len(self.rows)
+        return max(self.lines, len(self.rows), self.weights.sum() if self.whole else 0)
 
     def take(self, chosen: Bool[np.ndarray, " rows"]) -> "DistinctRows":
         """Return some of the rows."""
-        return DistinctRows(self.rows[chosen], self.weights[chosen])
+        return DistinctRows(self.rows[chosen], self.weights[chosen], self.lines)
 
 
 def merge_rows(
@@ -38,7 +40,7 @@ def merge_rows(
     """Return the rows that differ, each with the sum of its weights.
 
     A row that comes twice and a row of weight two are then the same thing, to the last bit, and
-    so is any order of the rows. Weights that are all alike are none.
+    so is any order of the rows. Weights that are all alike are none: only proportions count.
 
     Args:
         rows: Finite values.
@@ -62,7 +64,7 @@ def merge_rows(
     order = np.lexsort(rows.T[::-1])
     rows = rows[order]
     first = np.flatnonzero(np.r_[True, (rows[1:] != rows[:-1]).any(1)])
-    return DistinctRows(rows[first], np.add.reduceat(weights[order], first))
+    return DistinctRows(rows[first], np.add.reduceat(weights[order], first), len(rows))
 
 
 def warn_of_rows(

@@ -13,6 +13,9 @@ from bnaf.laws.normal import normal_cdf
 from bnaf.model.model import Model
 
 ROWS_PER_VALUE = 5  # from which on values are few
+RECURRING = 2  # rows that differ per value, from which on they are
+
+POINTS = 65_536  # pairs of a row and an end that are scored at a time
 
 Numbers = Float64[np.ndarray, " rows"]
 
@@ -32,20 +35,24 @@ class Steps(NamedTuple):
     def of(cls, column: Numbers, rows: float) -> "Steps | None":
         """Return the values of a column, or ``None`` where they are not few.
 
+        Few values recur beside others: rows that come several times alone make none few.
+
         Args:
-            column: The column.
-            rows: How many rows it stands for.
+            column: The column in rows that differ.
+            rows: How many rows these stand for.
 
         Example:
-            >>> Steps.of(np.array([1.0, 2.0, 4.0]), 15).ends
+            >>> Steps.of(np.repeat([1.0, 2.0, 4.0], 2), 15).ends
             array([0.5, 1.5, 3. , 5. ])
         """
         values = np.unique(column)
-        if len(values) < 2 or ROWS_PER_VALUE * len(values) > rows:
+        few = ROWS_PER_VALUE * len(values) <= rows and RECURRING * len(values) <= len(column)
+        if len(values) < 2 or not few:
             return None
         halves = np.diff(values) / 2
         first, last = values[0] - halves[0], values[-1] + halves[-1]
-        return cls(values, np.concatenate([[first], values[:-1] + halves, [last]]))
+        ends = np.concatenate([[first], values[:-1] + halves, [last]])
+        return cls(values, ends) if (np.diff(ends) > 0).all() else None  # rounding apart
 
     def snap(self, numbers: Float64[np.ndarray, "..."]) -> Float64[np.ndarray, "..."]:
         """Return the values whose cells numbers lie in, the outermost for those beyond."""
@@ -92,10 +99,13 @@ class Steps(NamedTuple):
 
     def _levels(self, model: Model, given: Any) -> Float64[np.ndarray, "rows inner_ends"]:
         """Return the probability of at most each value but the last."""
-        ends = torch.from_numpy(self.ends[1:-1]).view(-1, 1, 1).expand(-1, len(given), 1)
-        scores = model.base_noise(ends, torch.from_numpy(np.array(given))).squeeze(-1)
-        found: np.ndarray = normal_cdf(scores).numpy().T
-        return found
+        ends = torch.from_numpy(self.ends[1:-1]).view(-1, 1, 1)
+        found = [
+            normal_cdf(model.base_noise(ends.expand(-1, len(part), 1), part).squeeze(-1)).T
+            for part in torch.from_numpy(np.array(given)).split(max(1, POINTS // len(ends)))
+        ]
+        levels: np.ndarray = torch.cat(found).numpy()
+        return levels
 
     def _cells(self, numbers: np.ndarray) -> np.ndarray:
         return np.searchsorted(self.ends[1:-1], numbers)

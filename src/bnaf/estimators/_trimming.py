@@ -46,7 +46,7 @@ def trim_rows(rows: WeighedRows, share: float) -> WeighedRows:
 
 def robust_distances(distinct: DistinctRows) -> Float64[np.ndarray, " rows"]:
     """Return the squared Mahalanobis distance of each row from most of them."""
-    rows, weights = distinct
+    rows, weights, _ = distinct
     mean = np.average(rows, axis=0, weights=weights)
     deviation = np.sqrt(np.average((rows - mean) ** 2, axis=0, weights=weights))
     z = (rows - mean) / np.where(deviation > 0, deviation, 1.0)

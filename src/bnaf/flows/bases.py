@@ -5,7 +5,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from bnaf.laws.bases import NormalRows, StudentRows
+from bnaf.laws.affine import ScaleTransform
+from bnaf.laws.bases import StudentRows
 
 BASES = ("normal", "student", "scaled")
 FIRST_DEGREES = 10.0  # close to normal, and far enough from it for gradients
@@ -28,10 +29,10 @@ class StudentBase(nn.Module):
 
 
 class ScaledBase(nn.Module):
-    """Normal law with a mean and a deviation for each feature, which are not trained.
+    r"""Normal law of noise with a mean m and a deviation s for each feature.
 
-    The transform of a flow could take them in as well. They stand apart so that they can be found
-    by other rows than those that it was trained on.
+    Neither is trained: they are there to be found by other rows than a flow was trained on. The
+    noise of a law is standard normal all the same, :math:`(z - m) / s`.
 
     Args:
         features: Number of columns of a row.
@@ -45,6 +46,6 @@ class ScaledBase(nn.Module):
         self.register_buffer("location", torch.zeros(features))
         self.register_buffer("log_scale", torch.zeros(features))
 
-    def forward(self) -> NormalRows:
-        """Return the law of the noise."""
-        return NormalRows(self.location, self.log_scale)
+    def forward(self) -> ScaleTransform:
+        """Return the map to standard normal noise."""
+        return ScaleTransform(-self.log_scale, -self.location * (-self.log_scale).exp())

@@ -278,7 +278,8 @@ class BNAF(TransformFlow):
     @property
     def takes_cells(self) -> bool:
         """Whether rows may be cells: of one column, with a normal base."""
-        return self.features == 1 and self.direction == "density" and self.base_law is None
+        alone = self.features == 1 and self.direction == "density"
+        return alone and self.settings["base"] == "normal"
 
     def see_contexts(self, context: Tensor) -> None:
         """Cut the columns of the context into pieces of as many rows each."""

@@ -15,7 +15,7 @@ from bnaf.flows.bases import BASES, ScaledBase, StudentBase
 from bnaf.flows.flow import Flow, MissingMass
 from bnaf.laws.bases import StandardNormal
 from bnaf.laws.distribution import FlowDistribution
-from bnaf.laws.transforms import RowTransform
+from bnaf.laws.transforms import ComposeTransform, RowTransform
 
 DIRECTIONS = ("density", "sampling")
 
@@ -48,11 +48,12 @@ class TransformFlow(Flow):
     ) -> None:
         super().__init__(features, context_features)
         self.direction = one_of("direction", direction, DIRECTIONS)
-        self.base_law: StudentBase | ScaledBase | None = None
+        self.base_law: StudentBase | None = None
+        self.base_scale: ScaledBase | None = None
         if one_of("base", base, BASES) == "student":
             self.base_law = StudentBase(self.features)
         elif base == "scaled":
-            self.base_law = ScaledBase(self.features)
+            self.base_scale = ScaledBase(self.features)
 
     @abstractmethod
     def make_transform(
@@ -96,6 +97,8 @@ class TransformFlow(Flow):
         batch = torch.Size() if context is None else context.shape[:-1]
         if self.direction == "sampling":
             transform = transform.inv
+        if self.base_scale is not None:
+            transform = ComposeTransform([transform, self.base_scale()])
         normal = StandardNormal(self.features, next(self.parameters()).detach())
         base = normal if self.base_law is None else self.base_law()
         watched = () if self.snapshots else tuple(self.parameters())
@@ -105,19 +108,31 @@ class TransformFlow(Flow):
     def scale_base(self, location: Tensor, scale: Tensor) -> None:
         """Make the noise follow a normal law with a mean and a deviation, from now on.
 
+        Training on leaves them as they are.
+
         Args:
             location: The mean of each feature.
             scale: The deviation of each, positive.
 
         Raises:
-            SettingsError: If the base is another than a normal law.
+            SettingsError: If the flow has no base to choose, or another than a normal law, or a
+                number is not finite, or a deviation not positive.
         """
-        if isinstance(self.base_law, StudentBase):
-            raise SettingsError("A base to be scaled must be normal, got base='student'.")
-        like = next(self.parameters())
-        self.base_law = ScaledBase(self.features).to(like)
-        self.base_law.location.copy_(location)
-        self.base_law.log_scale.copy_(scale.log())
+        if self.settings.get("base") not in ("normal", "scaled"):
+            raise SettingsError(
+                "A base to be scaled must be normal, got a flow with base="
+                f"{self.settings.get('base')!r}; fit one with base='normal'."
+            )
+        log_scale = torch.as_tensor(scale).log()
+        location = torch.as_tensor(location)
+        if not bool((location.isfinite() & log_scale.isfinite()).all()):
+            raise SettingsError(
+                "A base must have finite means and positive finite deviations, got "
+                f"{location.tolist()} and {torch.as_tensor(scale).tolist()}."
+            )
+        self.base_scale = ScaledBase(self.features).to(next(self.parameters()))
+        self.base_scale.location.copy_(location)
+        self.base_scale.log_scale.copy_(log_scale)
         self._settings["base"] = "scaled"
 
     def missing_mass(
@@ -156,8 +171,8 @@ def check_normal_base(flow: Flow, who: str) -> None:
     Raises:
         SettingsError: If it is on one.
     """
-    if getattr(flow, "base_law", None) is not None:
+    if flow.settings.get("base", "normal") != "normal":
         raise SettingsError(
-            f"{who} takes flows on a normal base, got base={flow.settings['base']!r}; leave base "
-            "out."
+            f"{who} takes flows on a normal base, got base={flow.settings['base']!r}; make one "
+            "with base='normal'."
         )

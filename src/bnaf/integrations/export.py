@@ -148,7 +148,7 @@ class _Program(nn.Module):
             z = self.columns.standardise(opened, context)
             log_prob: Tensor = law.log_prob(z) + self.columns.log_det + log_slope
             return log_prob
-        x, _, inside = law.transform.invert(law.base.from_normal_scores(rows))
+        x, _, inside = law.transform.invert(rows)
         x = x if inside is None else torch.where(inside.unsqueeze(-1), x, torch.nan)
         return self.openings.undo(self.columns.restore(x, context))
 

@@ -1,4 +1,4 @@
-"""Laws of noise: the standard normal one, others of its kind, and Student's t for heavy tails."""
+"""Laws of noise: the standard normal one, and Student's t for heavy tails."""
 
 import math
 from typing import Any
@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Independent, Normal, StudentT, constraints
 
 from bnaf._random import draw_normal
-from bnaf.laws.normal import LOG_ROOT_TWO_PI, log_standard_normal
+from bnaf.laws.normal import log_standard_normal
 
 
 class StandardNormal(Distribution):
@@ -58,61 +58,6 @@ class StandardNormal(Distribution):
     def expand(self, batch_shape: Any, _instance: Any = None) -> Distribution:
         normal = Normal(self.mean, self.variance, validate_args=False)
         return Independent(normal.expand((*batch_shape, *self.event_shape)), 1)
-
-
-class NormalRows(Distribution):
-    r"""Law of rows whose columns are independent and normal, each with a mean and a deviation.
-
-    .. math:: \log p(z) = \sum_i \log \mathcal N(z_i; m_i, s_i^2)
-
-    Args:
-        location: The means m.
-        log_scale: Logarithms of the deviations s.
-    """
-
-    arg_constraints: dict[str, constraints.Constraint] = {}  # noqa: RUF012
-    support = constraints.real_vector
-    has_rsample = True
-
-    def __init__(
-        self,
-        location: Float[Tensor, "*batch features"],
-        log_scale: Float[Tensor, "*batch features"],
-    ) -> None:
-        self.location, self.log_scale = location, log_scale
-        super().__init__(location.shape[:-1], location.shape[-1:], validate_args=False)
-
-    @property
-    def mean(self) -> Float[Tensor, "*batch features"]:
-        """The means."""
-        return self.location
-
-    @property
-    def variance(self) -> Float[Tensor, "*batch features"]:
-        """The squares of the deviations."""
-        return (2 * self.log_scale).exp()
-
-    def rsample(self, sample_shape: Any = torch.Size()) -> Float[Tensor, "..."]:  # noqa: B008
-        shape = (*torch.Size(sample_shape), *self.location.shape)
-        return self.from_normal_scores(draw_normal(shape, self.location))
-
-    def log_prob(self, value: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        return log_standard_normal(self.normal_scores(value)) - self.log_scale.sum(-1)
-
-    def normal_scores(self, z: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Return how many deviations z lies from the mean."""
-        return (z - self.location) * (-self.log_scale).exp()
-
-    def from_normal_scores(self, scores: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Return the rows so many deviations from the mean."""
-        return self.location + scores * self.log_scale.exp()
-
-    def entropy(self) -> Float[Tensor, "*batch"]:
-        return (0.5 + LOG_ROOT_TWO_PI + self.log_scale).sum(-1)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> "NormalRows":
-        shape = (*batch_shape, *self.event_shape)
-        return NormalRows(self.location.expand(shape), self.log_scale.expand(shape))
 
 
 class StudentRows(Distribution):

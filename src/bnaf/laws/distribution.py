@@ -15,7 +15,7 @@ from bnaf._checks import in_precision, one_of, whole
 from bnaf._random import private_draws
 from bnaf._torch import traced
 from bnaf.errors import InversionError, RedrawWarning, SettingsError, ShapeError
-from bnaf.laws.bases import NormalRows, StandardNormal, StudentRows
+from bnaf.laws.bases import StandardNormal, StudentRows
 from bnaf.laws.cells import Cells
 from bnaf.laws.estimates import DRAWS, estimate_divergence, estimate_mean, estimate_moments
 from bnaf.laws.law import RowLaw
@@ -151,8 +151,8 @@ class FlowDistribution(RowLaw):
         return reached(self.transform.invert(z)).rows
 
     @property
-    def _known_base(self) -> StandardNormal | NormalRows | StudentRows:
-        if isinstance(self.base, StandardNormal | NormalRows | StudentRows):
+    def _known_base(self) -> StandardNormal | StudentRows:
+        if isinstance(self.base, StandardNormal | StudentRows):
             return self.base
         raise SettingsError(
             f"Normal scores are known of bases that flows make, got {type(self.base).__name__}; "
@@ -222,14 +222,14 @@ class FlowDistribution(RowLaw):
 
         Raises:
             SettingsError: If the law has several features, or is none of a B-NAF in the density
-                direction on a standard normal base.
+                direction on a normal base that was not scaled.
         """
         self._expect_one_feature("log_mean_density")
         log_shares = getattr(self.transform, "log_shares", None)
         if log_shares is None or not isinstance(self.base, StandardNormal):
             raise SettingsError(
-                "log_mean_density is of B-NAF in the density direction, on a normal base; take "
-                "differences of cdf."
+                "log_mean_density is of B-NAF in the density direction, on a normal base that was "
+                "not scaled; take differences of cdf."
             )
         value, cells = self._checked(value), in_precision(cells, self.like)
         below, above = cells.unsqueeze(-2).unbind(-1)

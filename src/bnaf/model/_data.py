@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bnaf.columns.opening import Opening
-from bnaf.errors import SettingsError
+from bnaf.errors import SettingsError, TableError
 from bnaf.model._shifts import mean_shift, warn_of_impossible
 from bnaf.model._streams import StreamParts
 from bnaf.model._wish import Wish
@@ -222,8 +222,18 @@ def _ends(table: Table, names: tuple[str, ...]) -> Tensor:
 
 
 def _with_cells(batch: Batch, encoding: NumberEncoding, codes: Tensor, ends: Tensor) -> Batch:
-    """Return rows of one column with the distances to the ends of their cells."""
+    """Return rows of one column with the distances to the ends of their cells.
+
+    Raises:
+        TableError: If some lie in none.
+    """
     value = codes[:, 0].contiguous()
+    outside = int(((value < ends[0]) | (value > ends[-1])).sum())
+    if outside:
+        raise TableError(
+            f"{encoding.columns[0]} has {outside:,} values beyond the ends of its cells, from "
+            f"{float(ends[0]):g} to {float(ends[-1]):g}; leave these rows out, or widen the cells."
+        )
     cell = torch.bucketize(value, ends[1:-1])
     reach = torch.stack([value - ends[cell], ends[cell + 1] - value], -1)
     cells = (reach * math.exp(encoding.standardisation.log_det)).clamp(min=0)

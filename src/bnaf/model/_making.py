@@ -28,6 +28,8 @@ def make_flow(name: str, data: FitData, flow_settings: Mapping[str, Any]) -> Flo
     columns, given = data.encoding.features, data.encoding.context_features
     sizes = kind.sizes_for(columns, small=facts.small, many=facts.many, given=given)
     sizes |= flow_settings
+    if sizes.get("base") == "scaled":  # by a fit before this one; it is scaled anew
+        sizes["base"] = "normal"
     _warn_of_cost(
         lambda: kind(columns, **{"context_features": given} | sizes), columns, data.members
     )

@@ -1,6 +1,7 @@
 """The base of a conditional density, scaled by rows that the flow was not trained on."""
 
 import copy
+from collections.abc import Iterable
 
 import torch
 from jaxtyping import Float64
@@ -16,93 +17,116 @@ from bnaf.training.batches import Batch, worth_of
 from bnaf.training.streams import StreamRows
 
 NORMAL_ROWS = 200.0  # of standard normal noise, which count beside those that are there
+FARTHEST = 5.0  # noise beyond this counts as there: one wild row must not widen the law of all
 STEPS = 100  # of the search, at most
 
-Ends = tuple[Float64[Tensor, " rows"], Float64[Tensor, " rows"]]
+Numbers = Float64[Tensor, " rows"]
 
 
-def scale_base(flow: Flow, data: FitData) -> None:
+def scale_base(flow: Flow, data: FitData) -> float | None:
     r"""Give the noise of one column given others the mean and deviation of validation rows.
 
     What a context network has seen it remembers a little, so that it is too sure of other rows:
     their noise spreads wider than that of those it was trained on. The base then follows
-    :math:`\mathcal N(m, s^2)`, and
+    :math:`\mathcal N(m, s^2)`, with the likeliest m and s of validation rows beside N rows of
+    standard normal noise, which is what is taken for true where they are few,
 
-    .. math:: m, s = \arg\max \sum_i w_i \log \mathcal N(z_i; m, s^2)
+    .. math:: m = \frac{\sum_i w_i z_i}{W}, \quad
+              s^2 = \frac{\sum_i w_i (z_i - m)^2 + N (1 + m^2)}{W}, \qquad
+              W = N + \sum_i w_i
 
-    over validation rows, or the same of the masses of their cells, with some rows of standard
-    normal noise beside them, which is what is taken for true where they are few. Flows on
+    or, where rows stand for cells, those that make the masses of these likeliest. Flows on
     another base stay as they are, and so do those whose rows judge each other in folds.
 
     Args:
         flow: The flow, as it was trained.
         data: The rows of its fit.
+
+    Returns:
+        Nats per validation row that this gained, where it was done.
     """
     fitted = isinstance(flow, TransformFlow) and flow.settings.get("base") == "normal"
     if not fitted or flow.features > 1 or not flow.context_features or data.valid is None:
-        return
+        return None
     assert isinstance(flow, TransformFlow)
-    parts = list(_batches(data.valid))
-    if any("fold" in part.more for part in parts):
-        return
-    with torch.no_grad():
-        low, high = _noise(flow, parts)
-    if low.isfinite().all() and high.isfinite().all():
-        location, scale = _likeliest((low, high), _weights(parts), cells="cells" in parts[0].more)
-        flow.scale_base(location, scale)
+    first = data.valid if isinstance(data.valid, Batch) else None
+    if flow.direction != "density" or (first is not None and "fold" in first.more):
+        return None
+    low, high, weights = _noise(flow, _batches(data.valid))
+    place = _mean_and_deviation(low, weights) if high is None else _search(low, high, weights)
+    if not place.isfinite().all() or not weights.any():
+        return None
+    flow.scale_base(place[:1], place[1:].exp())
+    gains = _scores(low, high, place) - _scores(low, high, torch.zeros_like(place))
+    return float((weights * gains).sum() / weights.sum())
 
 
-def _batches(rows: Batch | StreamRows) -> list[Batch]:
-    return [rows] if isinstance(rows, Batch) else list(rows.all_batches())
+def _batches(rows: Batch | StreamRows) -> Iterable[Batch]:
+    return [rows] if isinstance(rows, Batch) else rows.all_batches()
 
 
-def _noise(flow: TransformFlow, parts: list[Batch]) -> Ends:
-    """Return the noise of rows, or that of the ends of their cells."""
+@torch.no_grad()
+def _noise(flow: TransformFlow, parts: Iterable[Batch]) -> tuple[Numbers, Numbers | None, Numbers]:
+    """Return the noise of rows, or that of the ends of their cells, and how much each counts."""
     like = next(flow.parameters()).detach().double()
     exact = copy.deepcopy(flow).to(torch.float64).eval()
-    found: tuple[list[Tensor], list[Tensor]] = ([], [])
+
+    def measure(rows: Tensor, context: Tensor | None) -> Numbers:
+        noise = measure_rows(exact, rows, context, lambda law, x: law.base_noise(x))
+        return noise.squeeze(-1).clamp(-FARTHEST, FARTHEST).cpu()
+
+    lows, highs, weights = [], [], []
     for part in parts:
         rows, context = part.rows.to(like), None if part.context is None else part.context.to(like)
-        reach = part.more.get("cells")
-        reach = rows.new_zeros(len(rows), 2) if reach is None else reach.to(like)
-        for side, ends in enumerate((rows - reach[:, :1], rows + reach[:, 1:])):
-            noise = measure_rows(exact, ends, context, lambda law, x: law.base_noise(x))
-            found[side].append(noise.squeeze(-1).cpu())
-    return torch.cat(found[0]), torch.cat(found[1])
+        if "cells" in part.more:
+            below, above = part.more["cells"].to(like).split(1, -1)
+            highs.append(measure(rows + above, context))
+            rows = rows - below
+        lows.append(measure(rows, context))
+        counts = part.weights
+        weights.append(rows.new_ones(len(rows)) if counts is None else counts.double())
+    low, counted = torch.cat(lows), torch.cat(weights).cpu()
+    high = torch.cat(highs) if highs else None
+    if high is not None:  # cells that lie beyond altogether
+        counted = torch.where(high > low, counted, 0.0)
+    return low, high, counted * (worth_of(counted) / counted.sum())
 
 
-def _weights(parts: list[Batch]) -> Float64[Tensor, " rows"]:
-    """Return how much each row counts: together what the rows are worth."""
-    weights = torch.cat(
-        [
-            torch.ones(len(part.rows)).double() if part.weights is None else part.weights.double()
-            for part in parts
-        ]
-    ).cpu()
-    return weights * (worth_of(weights) / weights.sum())
+def _mean_and_deviation(z: Numbers, weights: Numbers) -> Float64[Tensor, "2"]:
+    """Return the likeliest mean, and the logarithm of the likeliest deviation."""
+    total = NORMAL_ROWS + weights.sum()
+    mean = (weights * z).sum() / total
+    variance = (weights * (z - mean) ** 2).sum() + NORMAL_ROWS * (1 + mean**2)
+    return torch.stack([mean, 0.5 * (variance / total).log()])
 
 
-def _likeliest(
-    ends: Ends, weights: Float64[Tensor, " rows"], *, cells: bool
-) -> tuple[Tensor, Tensor]:
-    """Return the mean and the deviation that make noise, or intervals of it, likeliest."""
-    place = torch.zeros(2, dtype=torch.float64, requires_grad=True)
+def _search(low: Numbers, high: Numbers, weights: Numbers) -> Float64[Tensor, "2"]:
+    """Return the same of intervals of noise."""
+    place = torch.zeros(2, dtype=torch.float64, device="cpu", requires_grad=True)
     search = torch.optim.LBFGS([place], max_iter=STEPS, line_search_fn="strong_wolfe")
 
     def loss() -> float:
         search.zero_grad()
-        location, log_scale = place
-        low, high = ((end - location) * (-log_scale).exp() for end in ends)
-        shares = log_normal_density(low) - log_scale
-        if cells:
-            shares = log_mass(high, (high - low).abs(), torch.zeros_like(high))
-        normal = 0.5 * (1 + location.square()) * (-2 * log_scale).exp() + log_scale
-        value = NORMAL_ROWS * normal - (weights * shares).sum()
+        mean, log_scale = place
+        normal = 0.5 * (1 + mean.square()) * (-2 * log_scale).exp() + log_scale
+        value = NORMAL_ROWS * normal - (weights * _scores(low, high, place)).sum()
         value = value / (NORMAL_ROWS + weights.sum())
         value.backward()
         return float(value.detach())
 
     with torch.enable_grad():
         search.step(loss)
-    location, log_scale = place.detach()
-    return location, log_scale.exp()
+    found: Tensor = place.detach()
+    return found
+
+
+def _scores(low: Numbers, high: Numbers | None, place: Float64[Tensor, "2"]) -> Numbers:
+    """Return the log-density of noise, or the log-mass of intervals of it."""
+    mean, log_scale = place
+    z = (low - mean) * (-log_scale).exp()
+    if high is None:
+        return log_normal_density(z) - log_scale
+    known = high > low
+    width = torch.where(known, (high - low) * (-log_scale).exp(), 1.0)
+    found: Tensor = torch.where(known, log_mass(z, torch.zeros_like(z), width), 0.0)
+    return found

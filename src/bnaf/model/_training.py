@@ -1,5 +1,6 @@
 """Training of the flow of a model, and what is kept of it."""
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -52,8 +53,10 @@ def train_flow(
         if error.column is not None and not data.facts.white:
             message += f" Column {error.column} is {data.encoding.columns[error.column]!r}."
         raise TrainingError(message, error.record, column=error.column) from None
-    scale_base(flow, data)
-    return record
+    gain = scale_base(flow, data)
+    if gain is None or record.valid is None:
+        return record
+    return dataclasses.replace(record, valid=record.valid - gain)
 
 
 def record_facts(data: FitData, record: TrainingRecord | None) -> dict[str, Any]:
