@@ -107,7 +107,7 @@ def _search(low: Numbers, high: Numbers, weights: Numbers) -> Float64[Tensor, "2
 
     def loss() -> float:
         search.zero_grad()
-        mean, log_scale = place
+        mean, log_scale = place.unbind()
         normal = 0.5 * (1 + mean.square()) * (-2 * log_scale).exp() + log_scale
         value = NORMAL_ROWS * normal - (weights * _scores(low, high, place)).sum()
         value = value / (NORMAL_ROWS + weights.sum())
@@ -122,7 +122,7 @@ def _search(low: Numbers, high: Numbers, weights: Numbers) -> Float64[Tensor, "2
 
 def _scores(low: Numbers, high: Numbers | None, place: Float64[Tensor, "2"]) -> Numbers:
     """Return the log-density of noise, or the log-mass of intervals of it."""
-    mean, log_scale = place
+    mean, log_scale = place.unbind()
     z = (low - mean) * (-log_scale).exp()
     if high is None:
         return log_normal_density(z) - log_scale
