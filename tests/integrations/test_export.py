@@ -86,6 +86,20 @@ def test_noise_becomes_the_rows_that_have_it(direction, tmp_path):
         torch.testing.assert_close(kept.base_noise(rows, given), noise)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("function", ["log_prob", "sample"])
+def test_programs_know_a_scaled_base(function, tmp_path):
+    kept = model(2, transforms=1, features=1)
+    kept.flow.scale_base(torch.tensor([0.4]), torch.tensor([1.5]))
+    export(kept, tmp_path, tmp_path / "m.pt2", "--function", function)
+    noise, given = inputs(kept, 9)
+    (found,) = run_apart(tmp_path, [(noise, given)])
+    if function == "sample":
+        torch.testing.assert_close(kept.base_noise(found, given), noise)
+    else:
+        torch.testing.assert_close(found, kept.log_prob(noise, given))
+
+
 def test_onnx_has_no_search_for_roots(tmp_path):
     with pytest.raises(SettingsError, match=r"ONNX has log_prob alone"):
         export_file(model(), tmp_path / "m.onnx", "sample")
