@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import time
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -495,14 +496,19 @@ def test_posteriors_start_near_a_gaussian_but_iaf():
             assert divergence.mean() < 10
 
 
-def test_contexts_have_a_rate_of_their_own_where_a_posterior_says_so():
-    vae = trial("bnaf-onto").build()
-    optimiser = make_optimiser(vae, 0.5, 0.1, [*vae.parameters()])
-    networks, own = optimiser.param_groups
-    assert (networks["lr"], own["lr"]) == (0.5, 0.05)
-    assert {*own["params"]} == {*vae.posterior.flow.conditioner.parameters()}
-    assert {*networks["params"], *own["params"]} == {*vae.parameters()}
-    (only,) = make_optimiser(vae, 0.5, 1.0, [*vae.parameters()]).param_groups
+def test_parts_of_a_flow_have_rates_of_their_own_where_a_posterior_says_so():
+    found = trial("bnaf-onto")
+    vae, variant = found.build(), replace(found.variant, flow_rate=3.0, context_rate=0.1)
+    groups = make_optimiser(vae, 0.5, variant, [*vae.parameters()]).param_groups
+    assert {group["of"]: group["lr"] for group in groups} == pytest.approx(
+        {"networks": 0.5, "flow": 1.5, "context": 0.05}
+    )
+    _, flow, context = ({*group["params"]} for group in groups)
+    assert context == {*vae.posterior.flow.conditioner.parameters()}
+    assert flow == {*vae.posterior.flow.parameters()} - context
+    assert {weight for group in groups for weight in group["params"]} == {*vae.parameters()}
+    even = replace(variant, flow_rate=1.0, context_rate=1.0)
+    (only,) = make_optimiser(vae, 0.5, even, [*vae.parameters()]).param_groups
     assert {*only["params"]} == {*vae.parameters()}
 
 

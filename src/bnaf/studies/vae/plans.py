@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
+from torch import nn
+
 from bnaf._random import mix_seed, private_draws
 from bnaf.errors import SettingsError
 from bnaf.flows.flow import Flow
@@ -67,7 +69,8 @@ class Variant:
         training: Arguments of the training settings.
         flow: Name of its flow in the registry; none for the Gaussian alone.
         settings: Arguments of the flow.
-        context_rate: How many times the rate of all else the context network of the flow gets.
+        flow_rate: How many times the rate of encoder and decoder the flow's own weights get.
+        context_rate: How many times that rate the context network of the flow gets.
         weights_ratio: Its weights over those of B-NAF, in the paper.
         amortised: Thousands of numbers that are predicted for each image, in the paper.
         reasons: Why it departs from the paper, by setting.
@@ -78,6 +81,7 @@ class Variant:
     training: Mapping[str, Any]
     flow: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+    flow_rate: float = 1.0
     context_rate: float = 1.0
     weights_ratio: float | None = None
     amortised: float | None = None
@@ -89,6 +93,19 @@ class Variant:
             return None
         settings = {"direction": "sampling", **self.settings}
         return flow_named(self.flow)(LATENTS, ENCODED, **settings)
+
+    def rates_of(self, flow: nn.Module | None) -> dict[str, tuple[float, list[nn.Parameter]]]:
+        """Return the parts of a flow that have a rate of their own: its share, and what it is of.
+
+        Args:
+            flow: The flow of a posterior, if there is one.
+        """
+        if flow is None:
+            return {}
+        context = [*flow.get_submodule("conditioner").parameters()]
+        rest = [weight for weight in flow.parameters() if weight not in {*context}]
+        parts = {"flow": (self.flow_rate, rest), "context": (self.context_rate, context)}
+        return {name: part for name, part in parts.items() if part[0] != 1 and part[1]}
 
 
 @dataclass(frozen=True)
@@ -171,6 +188,7 @@ class VaeTrial:
         variant, images = self.variant, self.images
         facts: list[Any] = [variant.flow, dict(variant.settings), dict(variant.training)]
         facts += [variant.context_rate, self.warm_up, images.kind, images.variance_bounds]
+        facts += [variant.flow_rate] if variant.flow_rate != 1 else []
         digest = hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=4)
         return "-".join((STUDY, images.name, variant.name, str(self.seed), digest.hexdigest()))
 

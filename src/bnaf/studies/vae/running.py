@@ -19,7 +19,7 @@ from bnaf.evaluation.scores import block_means, standard_error
 from bnaf.studies.ledger import Record, describe_machine
 from bnaf.studies.vae.data import ImageParts, evaluation_source, training_source
 from bnaf.studies.vae.networks import Decoder, Encoder, ImageKind
-from bnaf.studies.vae.plans import STUDY, VaeTrial
+from bnaf.studies.vae.plans import STUDY, VaeTrial, Variant
 from bnaf.training import TrainingRecord, fit
 from bnaf.training.progress import Progress
 from bnaf.vae import VAE, NegativeELBO, estimate_evidence, load_vae, save_vae
@@ -92,7 +92,7 @@ def train(
         source,
         valid=evaluation_source(images.valid),
         objective=NegativeELBO(vae, warm_up=trial.warm_up * batches),
-        optimiser=partial(make_optimiser, vae, settings.rate, trial.variant.context_rate),
+        optimiser=partial(make_optimiser, vae, settings.rate, trial.variant),
         settings=settings,
         checkpoint=checkpoint,
         checkpoint_every=CHECKPOINT_SECONDS,
@@ -109,26 +109,24 @@ def train(
 
 
 def make_optimiser(
-    vae: VAE, rate: float, context_rate: float, parameters: Sequence[nn.Parameter]
+    vae: VAE, rate: float, variant: Variant, parameters: Sequence[nn.Parameter]
 ) -> Adamax:
-    """Return the published optimiser, with a rate of its own for the flow's context network.
+    """Return the published optimiser, with rates of their own for parts of the flow.
 
     Args:
         vae: What is trained.
-        rate: Rate of all else.
-        context_rate: How many times that the context network gets.
+        rate: Rate of encoder and decoder.
+        variant: Says how many times that its flow and its context network get.
         parameters: All that is trained.
     """
-    flow = vae.posterior.flow
-    own: set[nn.Parameter] = set()
-    if flow is not None and context_rate != 1:
-        own = {*flow.get_submodule("conditioner").parameters()}
+    parts = variant.rates_of(vae.posterior.flow)
+    own = {weight for _, weights in parts.values() for weight in weights}
     groups: list[dict[str, Any]] = [
         {"params": [weight for weight in parameters if weight not in own], "of": "networks"}
     ]
-    if own:
-        weights = [weight for weight in parameters if weight in own]
-        groups.append({"params": weights, "lr": context_rate * rate, "of": "context"})
+    for name, (share, weights) in parts.items():
+        trained = [weight for weight in parameters if weight in set(weights)]
+        groups.append({"params": trained, "lr": share * rate, "of": name})
     return Adamax(groups, lr=rate, eps=EPSILON)
 
 
@@ -239,7 +237,8 @@ def make_record(
         "weights": count_weights(flow),
         "settings": {} if flow is None else flow.settings,
         "training": training.settings
-        | {"optimiser": "Adamax", "eps": EPSILON, "context_rate": trial.variant.context_rate},
+        | {"optimiser": "Adamax", "eps": EPSILON}
+        | {"flow_rate": trial.variant.flow_rate, "context_rate": trial.variant.context_rate},
         "objective": {"warm_up_epochs": trial.warm_up},
         "skipped_steps": training.skipped,
         "seconds": training.seconds,
