@@ -33,6 +33,15 @@ def _bnaf(**settings) -> Callable[..., Flow]:
     return build
 
 
+def _scaled(**settings) -> Callable[..., Flow]:
+    def build(features: int = FEATURES, context_features: int = 0) -> Flow:
+        flow = BNAF(features, context_features, **{"width": 4, "transforms": 2, **settings})
+        flow.scale_base(torch.linspace(-0.5, 0.5, features), torch.linspace(0.7, 1.5, features))
+        return flow
+
+    return build
+
+
 def _paper(**settings) -> Callable[..., Flow]:
     def build(features: int = FEATURES, context_features: int = 0) -> Flow:
         return BNAF.paper(features, context_features, **{"transforms": 2, "width": 4, **settings})
@@ -69,6 +78,7 @@ BNAF_FLOWS: dict[str, Callable[..., Flow]] = {
     "paper_plain_residual": _paper(residual="normal", hidden_layers=1),
     "sampling": _bnaf(direction="sampling", transforms=2),
     "paper_sampling": _paper(direction="sampling"),
+    "scaled": _scaled(),
 }
 BASELINES: dict[str, Callable[..., Flow]] = {
     "glow": _baseline(Glow, transforms=3, width=6),

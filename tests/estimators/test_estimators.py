@@ -33,6 +33,7 @@ from bnaf.estimators import (
     crps_scorer,
 )
 from bnaf.estimators._fitting import spread_base, weighted_threshold
+from bnaf.estimators._rows import merge_rows
 from bnaf.flows.ensemble import Ensemble
 from bnaf.flows.registry import flow_name, flow_named, flow_names
 from bnaf.model.standardisation import Standardisation
@@ -470,9 +471,21 @@ def test_quantiles_and_draws_of_few_values_are_such_values(marks):
 def test_densities_of_few_values_are_masses_over_widths_and_sum_to_one(marks):
     law, X, _ = marks
     masses = np.exp([law.log_prob(X, np.full(len(X), mark)) for mark in (3.0, 4.0, 5.0, 6.0)])
-    below, above = law.cdf(X, np.full(len(X), 2.0)), law.cdf(X, np.full(len(X), 6.0))
+    below, above = law.cdf(X, np.full(len(X), 2.9)), law.cdf(X, np.full(len(X), 6.0))
     np.testing.assert_allclose(masses.sum(0), above - below, atol=1e-9)
     assert masses.sum(0).mean() > 0.9
+
+
+def test_beyond_the_cells_of_few_values_the_law_stays_a_density(marks):
+    law, X, _ = marks
+    for side, (near, far) in {"above": (6.5, 60.0), "below": (2.5, -60.0)}.items():
+        points = np.linspace(near, far, 4_001)
+        middles, step = (points[1:] + points[:-1]) / 2, abs(points[1] - points[0])
+        for row in X[:3]:
+            density = np.exp(law.log_prob(np.tile(row, (4_000, 1)), middles))
+            mass = np.ptp(law.cdf(np.tile(row, (2, 1)), np.array([near, far])))
+            assert abs(density.sum() * step - mass) < 1e-5, side
+    assert (law.log_prob(X, np.full(len(X), 1e6)) < law.log_prob(X, np.full(len(X), 6.0))).all()
 
 
 def test_quantiles_of_few_values_are_the_first_that_reach_their_level(marks):
@@ -529,6 +542,25 @@ def test_weights_that_are_all_alike_are_none(weights):
         for each in (None, np.full(60, weights))
     ]
     assert np.array_equal(*(law.log_prob(X, y) for law in fits))
+
+
+@pytest.mark.parametrize("weights", [(1.5, 2.5), (2.0**30, 2.0**31)])
+def test_rows_that_are_not_written_out_stand_for_as_many_as_came(weights):
+    rows = np.repeat([[1.0, 0.0], [2.0, 1.0], [3.0, 1.0]], (4, 2, 3), 0)
+    each = np.resize(weights, len(rows))
+    merged = merge_rows(rows, each)
+    lines, counts = merged.written_out(1_000)
+    assert np.array_equal(lines, rows)
+    for row in np.unique(rows, axis=0):
+        same = (rows == row).all(1)
+        np.testing.assert_allclose(counts[same].sum(), each[same].sum())
+    assert merged.take(np.array([True, False, True])).written_out(1_000)[0].shape == (7, 2)
+
+
+def test_whole_weights_are_written_out():
+    lines, counts = merge_rows(np.array([[1.0], [2.0]]), np.array([1.0, 3.0])).written_out(10)
+    assert np.array_equal(lines, [[1.0], [2.0], [2.0], [2.0]])
+    assert np.array_equal(counts, np.ones(4))
 
 
 def test_rows_that_come_often_do_not_make_values_few():

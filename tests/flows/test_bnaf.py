@@ -4,7 +4,7 @@ import pytest
 import torch
 from cases import randomise
 
-from bnaf import BNAF, SettingsError
+from bnaf import BNAF, SettingsError, ShapeError
 from bnaf._random import private_draws
 from bnaf.flows.ensemble import Ensemble
 
@@ -84,6 +84,17 @@ def test_gradients_of_losses_of_cells_are_those_of_finite_differences(column):
     assert torch.autograd.gradcheck(losses, (rows, weights, given))
 
 
+@pytest.mark.parametrize("direction", ["density", "sampling"])
+def test_a_scaled_base_leaves_the_direction_as_it_is(direction):
+    flow = BNAF(3, width=2, transforms=2, direction=direction).double()
+    flow.scale_base(torch.tensor([0.3, -0.2, 0.0]), torch.tensor([0.7, 1.0, 1.4]))
+    law = flow()
+    assert law.direction == direction
+    x = law.sample((50,))
+    z = law.transform(x)
+    torch.testing.assert_close(law.transform.inv(z), x, atol=1e-9, rtol=1e-9)
+
+
 class Losses(torch.nn.Module):
     """The losses of a flow as a module's forward, whose weights can be given."""
 
@@ -107,3 +118,9 @@ def test_cells_are_taken_by_flows_of_one_column_with_a_normal_base():
 def test_mean_densities_of_cells_are_refused_where_they_are_not_known(flow):
     with pytest.raises(SettingsError, match=r"laws of one feature|of B-NAF in the density"):
         flow().log_mean_density(torch.zeros(3, flow.features), torch.ones(3, 2))
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (2,), (4, 2)])
+def test_cells_have_two_ends_for_each_row(shape):
+    with pytest.raises(ShapeError, match=r"two numbers for each row, shape \(3, 2\), got"):
+        BNAF(1)().log_mean_density(torch.zeros(3, 1), torch.ones(shape))

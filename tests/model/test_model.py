@@ -21,6 +21,7 @@ from bnaf import (
 from bnaf._random import without_draws
 from bnaf.flows.registry import FLOWS as NAMES
 from bnaf.flows.registry import flow_name, flow_named, flow_names
+from bnaf.model._chunks import measure_rows
 from bnaf.model._data import FitData
 from bnaf.model._wish import Wish
 from bnaf.model.standardisation import Standardisation
@@ -643,3 +644,15 @@ def test_values_beyond_all_cells_are_refused(marks):
             given=["x"],
             progress=False,
         )
+
+
+@pytest.mark.parametrize("leading", [(), (1,), (3,), (2, 3), (0,)])
+def test_many_rows_under_each_context_are_as_those_under_copies_of_it(leading):
+    flow = BNAF(1, 2, width=3).double()
+    x = torch.randn(*leading, 10_000, 1, dtype=torch.float64)
+    context = torch.randn(10_000, 2, dtype=torch.float64)
+    with torch.no_grad():
+        found = measure_rows(flow, x, context, lambda law, rows: law.log_prob(rows))
+        copies = context.expand(*leading, -1, -1).reshape(-1, 2)
+        expected = flow(copies).log_prob(x.reshape(-1, 1)).view(*leading, 10_000)
+    torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-12)

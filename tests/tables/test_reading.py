@@ -256,7 +256,11 @@ def test_a_parquet_file_may_have_an_index_without_a_name(tmp_path):
         (lambda: Table(torch.zeros(2, 1), ("a",), cells={"b": torch.arange(3.0)}), r"b"),
         (
             lambda: Table(torch.zeros(2, 1), ("a",), cells={"a": torch.tensor([1.0, 1.0])}),
-            r"cells of a must rise, two of them at least, got \[1.0, 1.0\]",
+            r"cells of a must be finite and rise, two of them at least, got \[1.0, 1.0\]",
+        ),
+        (
+            lambda: Table(torch.zeros(2, 1), ("a",), cells={"a": torch.tensor([1.0, torch.inf])}),
+            r"cells of a must be finite .* got \[1.0, inf\]",
         ),
     ],
 )

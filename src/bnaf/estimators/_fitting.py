@@ -72,9 +72,7 @@ def fit_model(
         given: Names of the latter.
         cells: Ends of the cells that the values of some columns stand for, by name.
     """
-    rows, weights, lines = distinct
-    if distinct.whole and weights.sum() <= max(MOST_REPEATED, 2 * len(rows), lines):
-        rows, weights = np.repeat(rows, weights.astype(int), 0), np.ones(int(weights.sum()))
+    rows, weights = distinct.written_out(MOST_REPEATED)
     return Model.fit(
         Table(torch.from_numpy(rows), (*columns, *given), cells=cells or {}),
         given=given,

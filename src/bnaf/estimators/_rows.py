@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float64
+from jaxtyping import Bool, Float64, Int64
 from sklearn.utils.validation import _check_sample_weight
 
 from bnaf.errors import SettingsError
@@ -16,8 +16,8 @@ class DistinctRows(NamedTuple):
 
     rows: Float64[np.ndarray, "rows columns"]
     weights: Float64[np.ndarray, " rows"]
-    lines: int = 0
-    """How many rows there were before equal ones became one, where that is known."""
+    lines: Int64[np.ndarray, " rows"] | None = None
+    """How many rows each was before equal ones became one, where that is known."""
 
     @property
     def whole(self) -> bool:
@@ -27,11 +27,32 @@ class DistinctRows(NamedTuple):
     @property
     def stands_for(self) -> float:
         """How many rows these stand for."""
-        return max(self.lines, len(self.rows), self.weights.sum() if self.whole else 0)
+        return float(max(self._often.sum(), self.weights.sum() if self.whole else 0))
+
+    @property
+    def _often(self) -> Int64[np.ndarray, " rows"]:
+        return np.ones(len(self.rows), np.int64) if self.lines is None else self.lines
 
     def take(self, chosen: Bool[np.ndarray, " rows"]) -> "DistinctRows":
         """Return some of the rows."""
-        return DistinctRows(self.rows[chosen], self.weights[chosen], self.lines)
+        lines = None if self.lines is None else self.lines[chosen]
+        return DistinctRows(self.rows[chosen], self.weights[chosen], lines)
+
+    def written_out(
+        self, most: int
+    ) -> tuple[Float64[np.ndarray, "lines columns"], Float64[np.ndarray, " lines"]]:
+        """Return rows as often as they count, and what each counts then.
+
+        Where weights are not whole, or would make more rows than are wanted, it is as often as
+        they came: rows that were left as one would be taken for the few that differ.
+
+        Args:
+            most: Rows that whole weights are written out to, or as many as came.
+        """
+        often = self._often
+        if self.whole and self.weights.sum() <= max(most, 2 * len(self.rows), often.sum()):
+            often = self.weights.astype(np.int64)
+        return np.repeat(self.rows, often, 0), np.repeat(self.weights / often, often)
 
 
 def merge_rows(
@@ -39,8 +60,8 @@ def merge_rows(
 ) -> DistinctRows:
     """Return the rows that differ, each with the sum of its weights.
 
-    A row that comes twice and a row of weight two are then the same thing, to the last bit, and
-    so is any order of the rows. Weights that are all alike are none: only proportions count.
+    A row that comes twice and one of weight two among others of weight one are then the same
+    thing, to the last bit, and so is any order of the rows. Weights that are all alike are none.
 
     Args:
         rows: Finite values.
@@ -64,7 +85,8 @@ def merge_rows(
     order = np.lexsort(rows.T[::-1])
     rows = rows[order]
     first = np.flatnonzero(np.r_[True, (rows[1:] != rows[:-1]).any(1)])
-    return DistinctRows(rows[first], np.add.reduceat(weights[order], first), len(rows))
+    lines = np.diff(np.r_[first, len(rows)])
+    return DistinctRows(rows[first], np.add.reduceat(weights[order], first), lines)
 
 
 def warn_of_rows(

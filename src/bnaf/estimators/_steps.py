@@ -1,12 +1,10 @@
 """Targets of few values: a density could be as high as it likes at each of them."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float64
-from torch import Tensor
 
 from bnaf.laws.cells import log_mass
 from bnaf.laws.normal import normal_cdf
@@ -22,6 +20,10 @@ Numbers = Float64[np.ndarray, " rows"]
 
 class Steps(NamedTuple):
     """Values of a column, each with the cell of numbers that are nearer to it than to others.
+
+    Within the cells a law has their masses, beyond them it stays the density that it is: so it
+    integrates to one, and a value that was never seen is unlikely, not impossible. What is drawn
+    from there, and quantiles and means, count as the outermost value.
 
     Args:
         values: The values, in order.
@@ -60,23 +62,26 @@ class Steps(NamedTuple):
         return found
 
     def upper(self, column: Numbers) -> Numbers:
-        """Return the upper ends of the cells of the last values up to numbers."""
-        found: np.ndarray = self.ends[np.searchsorted(self.values, column, "right")]
-        return found
+        """Return the upper ends of the cells of the last values up to numbers.
 
-    def log_prob(self, scores: Callable[[Numbers], Tensor], column: Numbers) -> Numbers:
-        """Return the logarithm of the mean density of the cells that numbers lie in.
-
-        Args:
-            scores: Normal scores of numbers under the law of each row.
-            column: The numbers.
+        Beyond all cells it is the numbers themselves.
         """
-        cell = self._cells(column)
-        low, high = self.ends[cell], self.ends[cell + 1]
-        above = scores(high)
-        masses = log_mass(above, (above - scores(low)).abs(), torch.zeros_like(above))
-        found: np.ndarray = masses.numpy() - np.log(high - low)
+        ends = self.ends[np.searchsorted(self.values, column, "right")]
+        found: np.ndarray = np.where(self._beyond(column), column, ends)
         return found
+
+    def log_prob(self, model: Model, given: Any, column: Numbers) -> Numbers:
+        """Return the log-density of numbers: within cells that of the cell, which is even."""
+        cell, given = self._cells(column), torch.from_numpy(np.array(given))
+        low, high = (torch.from_numpy(ends).unsqueeze(1) for ends in self._ends_of(cell))
+        below, above = (model.base_noise(end, given).squeeze(1) for end in (low, high))
+        masses = log_mass(above, (above - below).abs(), torch.zeros_like(above))
+        found = masses - (high - low).squeeze(1).log()
+        far = torch.from_numpy(self._beyond(column))
+        if far.any():
+            rows = torch.from_numpy(column).unsqueeze(1)
+            found[far] = model.log_prob(rows[far], given[far])
+        return found.numpy()
 
     def moments(self, model: Model, given: Any) -> np.ndarray:
         """Return the mean and the deviation of each row, of its probabilities of the values."""
@@ -108,4 +113,12 @@ class Steps(NamedTuple):
         return levels
 
     def _cells(self, numbers: np.ndarray) -> np.ndarray:
-        return np.searchsorted(self.ends[1:-1], numbers)
+        found: np.ndarray = np.searchsorted(self.ends[1:-1], numbers)
+        return found
+
+    def _ends_of(self, cells: np.ndarray) -> tuple[Numbers, Numbers]:
+        return self.ends[cells], self.ends[cells + 1]
+
+    def _beyond(self, numbers: np.ndarray) -> np.ndarray:
+        found: np.ndarray = (numbers < self.ends[0]) | (numbers > self.ends[-1])
+        return found

@@ -165,7 +165,7 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
             )
         if self._steps is None:
             return log_prob(self.model_, targets, given)
-        return self._steps.log_prob(partial(self._scores, given), targets[:, 0])
+        return self._steps.log_prob(self.model_, given, targets[:, 0])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the mean log-density of the rows of y, in nats."""
@@ -270,8 +270,8 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
     ) -> np.ndarray:
         """Return conditional quantiles of each column of y for each row of X.
 
-        Those of one column are exact, and infinite at the levels 0 and 1. Of several columns,
-        levels nearer to 0 or 1 than 1 / (2 draws) give the outermost draw.
+        Those of one column are exact; at levels 0 and 1 infinite, or the outermost of few values.
+        Of several columns, levels nearer to 0 or 1 than 1 / (2 draws) give the outermost draw.
 
         Args:
             X: What to condition on.

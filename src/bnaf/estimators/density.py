@@ -14,9 +14,10 @@ class FlowDensity(DensityMixin, RowEstimator):
     """Density of rows, by a flow.
 
     Columns are standardised, and log-densities are in the units of the data given to ``fit``. A
-    row that occurs twice and one of weight two come to the same model. Values of an array that
-    repeat often, as those of a column of counts do, have no density: :meth:`bnaf.Model.fit` gives
-    them masses, or spread them beforehand, as :func:`bnaf.read_table` does with ``dequantise``.
+    row that occurs twice and one of weight two, among others of weight one, come to the same
+    model. Values of an array that repeat often, as those of a column of counts do, have no
+    density: :meth:`bnaf.Model.fit` gives them masses, or spread them beforehand, as
+    :func:`bnaf.read_table` does with ``dequantise``.
 
     Frames with columns of text, categories, dates or true and false, or with empty cells, nan in
     an array, are read by what their columns hold: what is discrete then has a mass, and ``sample``

@@ -277,9 +277,9 @@ class BNAF(TransformFlow):
 
     @property
     def takes_cells(self) -> bool:
-        """Whether rows may be cells: of one column, with a normal base."""
+        """Whether rows may be cells: of one column, with a normal base that was not scaled."""
         alone = self.features == 1 and self.direction == "density"
-        return alone and self.settings["base"] == "normal"
+        return alone and self.settings.get("base", "normal") == "normal"
 
     def see_contexts(self, context: Tensor) -> None:
         """Cut the columns of the context into pieces of as many rows each."""

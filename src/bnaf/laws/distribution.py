@@ -208,9 +208,7 @@ class FlowDistribution(RowLaw):
         scores = self._sign * torch.special.ndtri(value)
         return self.at_normal_scores(scores.unsqueeze(-1))
 
-    def log_mean_density(
-        self, value: Tensor, cells: Float[Tensor, "*batch 2"]
-    ) -> Float[Tensor, "..."]:
+    def log_mean_density(self, value: Tensor, cells: Tensor) -> Float[Tensor, "..."]:
         """Return the logarithm of the mean density of cells, of a law of one feature.
 
         It is that of a cell's mass less that of its width.
@@ -223,6 +221,7 @@ class FlowDistribution(RowLaw):
         Raises:
             SettingsError: If the law has several features, or is none of a B-NAF in the density
                 direction on a normal base that was not scaled.
+            ShapeError: If there are not two numbers for each row.
         """
         self._expect_one_feature("log_mean_density")
         log_shares = getattr(self.transform, "log_shares", None)
@@ -232,6 +231,11 @@ class FlowDistribution(RowLaw):
                 "not scaled; take differences of cdf."
             )
         value, cells = self._checked(value), in_precision(cells, self.like)
+        if cells.shape != (*value.shape[:-1], 2):
+            raise ShapeError(
+                f"cells must have two numbers for each row, shape {(*value.shape[:-1], 2)}, got "
+                f"{tuple(cells.shape)}."
+            )
         below, above = cells.unsqueeze(-2).unbind(-1)
         known = torch.ones_like(below, dtype=torch.bool)
         shares: Tensor = log_shares(Cells(value, below, above, known))

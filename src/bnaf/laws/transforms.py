@@ -323,6 +323,11 @@ class ComposeTransform(RowTransform):
         """Whether every part is."""
         return all(part.onto for part in self.parts)
 
+    @property
+    def inverted(self) -> bool:
+        """Whether some part is: then this is not closed-form either."""
+        return any(part.inverted for part in self.parts)
+
     def _map(self, x: Points, *, ladj: bool) -> Passage:
         return _follow(x, [part._map for part in self.parts], ladj)
 

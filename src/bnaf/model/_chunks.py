@@ -1,5 +1,6 @@
 """Rows in parts, so that memory stays bounded however many there are."""
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -32,6 +33,8 @@ def measure_rows(
     if context is None or context.dim() == 1:
         law, batch = flow(context), x.shape[:-1]
         parts = [measure(law, part) for part in x.reshape(-1, flow.features).split(CHUNK_ROWS)]
+    elif x.dim() > context.dim() == 2 and len(context) == x.shape[-2]:
+        return _measure_under(flow, x, context, measure)
     else:
         batch = common_batch(x, context)
         rows = x.expand(*batch, -1).reshape(-1, flow.features).split(CHUNK_ROWS)
@@ -39,6 +42,15 @@ def measure_rows(
         parts = [measure(flow(given), part) for part, given in zip(rows, contexts, strict=True)]
     found = torch.cat(parts)
     return found.reshape((*batch, *found.shape[1:]))
+
+
+def _measure_under(
+    flow: Flow, x: Tensor, context: Tensor, measure: Callable[[Any, Tensor], Tensor]
+) -> Tensor:
+    """Return what is measured of several rows under each law, which is made once."""
+    dim, size = x.dim() - 2, max(1, CHUNK_ROWS // max(1, math.prod(x.shape[:-2])))
+    pairs = zip(x.split(size, dim), context.split(size), strict=True)
+    return torch.cat([measure(flow(given), part) for part, given in pairs], dim)
 
 
 def chunk_rows(x: Tensor, context: Tensor | None) -> Iterator[tuple[Tensor, Tensor | None]]:

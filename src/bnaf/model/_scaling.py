@@ -18,6 +18,7 @@ from bnaf.training.streams import StreamRows
 
 NORMAL_ROWS = 200.0  # of standard normal noise, which count beside those that are there
 FARTHEST = 5.0  # noise beyond this counts as there: one wild row must not widen the law of all
+SLIVER = 0.1  # of noise, within FARTHEST, that cells beyond it count as
 STEPS = 100  # of the search, at most
 
 Numbers = Float64[Tensor, " rows"]
@@ -36,7 +37,8 @@ def scale_base(flow: Flow, data: FitData) -> float | None:
               W = N + \sum_i w_i
 
     or, where rows stand for cells, those that make the masses of these likeliest. Flows on
-    another base stay as they are, and so do those whose rows judge each other in folds.
+    another base stay as they are, and so do those whose rows judge each other in folds, and those
+    whose validation rows, wild ones counted where they are, do not gain.
 
     Args:
         flow: The flow, as it was trained.
@@ -53,12 +55,13 @@ def scale_base(flow: Flow, data: FitData) -> float | None:
     if flow.direction != "density" or (first is not None and "fold" in first.more):
         return None
     low, high, weights = _noise(flow, _batches(data.valid))
-    place = _mean_and_deviation(low, weights) if high is None else _search(low, high, weights)
-    if not place.isfinite().all() or not weights.any():
+    place = _find_place(low, high, weights)
+    gains = _scores(low, high, place) - _scores(low, high, torch.zeros_like(place))
+    gain = float((weights * gains).sum() / weights.sum())
+    if not gain > 0:
         return None
     flow.scale_base(place[:1], place[1:].exp())
-    gains = _scores(low, high, place) - _scores(low, high, torch.zeros_like(place))
-    return float((weights * gains).sum() / weights.sum())
+    return gain
 
 
 def _batches(rows: Batch | StreamRows) -> Iterable[Batch]:
@@ -73,7 +76,7 @@ def _noise(flow: TransformFlow, parts: Iterable[Batch]) -> tuple[Numbers, Number
 
     def measure(rows: Tensor, context: Tensor | None) -> Numbers:
         noise = measure_rows(exact, rows, context, lambda law, x: law.base_noise(x))
-        return noise.squeeze(-1).clamp(-FARTHEST, FARTHEST).cpu()
+        return noise.squeeze(-1).cpu()
 
     lows, highs, weights = [], [], []
     for part in parts:
@@ -87,13 +90,19 @@ def _noise(flow: TransformFlow, parts: Iterable[Batch]) -> tuple[Numbers, Number
         weights.append(rows.new_ones(len(rows)) if counts is None else counts.double())
     low, counted = torch.cat(lows), torch.cat(weights).cpu()
     high = torch.cat(highs) if highs else None
-    if high is not None:  # cells that lie beyond altogether
-        counted = torch.where(high > low, counted, 0.0)
     return low, high, counted * (worth_of(counted) / counted.sum())
 
 
-def _mean_and_deviation(z: Numbers, weights: Numbers) -> Float64[Tensor, "2"]:
+def _find_place(low: Numbers, high: Numbers | None, weights: Numbers) -> Float64[Tensor, "2"]:
     """Return the likeliest mean, and the logarithm of the likeliest deviation."""
+    if high is None:
+        return _mean_and_deviation(low.clamp(-FARTHEST, FARTHEST), weights)
+    low = low.clamp(-FARTHEST, FARTHEST - SLIVER)
+    return _search(low, high.clamp(-FARTHEST + SLIVER, FARTHEST), weights)
+
+
+def _mean_and_deviation(z: Numbers, weights: Numbers) -> Float64[Tensor, "2"]:
+    """Return mean and log-deviation of noise in closed form."""
     total = NORMAL_ROWS + weights.sum()
     mean = (weights * z).sum() / total
     variance = (weights * (z - mean) ** 2).sum() + NORMAL_ROWS * (1 + mean**2)

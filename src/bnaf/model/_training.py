@@ -17,6 +17,7 @@ def train_flow(
     data: FitData,
     settings: TrainingSettings,
     *,
+    scaled: bool,
     progress: bool,
     checkpoint: Path | str | None,
     logs: Path | str | None,
@@ -28,6 +29,7 @@ def train_flow(
         flow: The flow, as it starts.
         data: The rows.
         settings: How to train.
+        scaled: Whether validation rows may scale its base.
         progress: Whether to show progress.
         checkpoint: File to keep the run in, and to go on from.
         logs: Folder for logs of every evaluation.
@@ -53,7 +55,7 @@ def train_flow(
         if error.column is not None and not data.facts.white:
             message += f" Column {error.column} is {data.encoding.columns[error.column]!r}."
         raise TrainingError(message, error.record, column=error.column) from None
-    gain = scale_base(flow, data)
+    gain = scale_base(flow, data) if scaled else None
     if gain is None or record.valid is None:
         return record
     return dataclasses.replace(record, valid=record.valid - gain)

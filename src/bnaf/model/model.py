@@ -116,7 +116,8 @@ class Model:
         means and covariance, or the linear regression on given columns, does not explain. Without
         validation rows, a table of more than 1,000 rows has a tenth of them set aside by the seed
         of the settings, to tell when to stop; a smaller one is fitted as a whole, or if its
-        columns are of several kinds without a fifth.
+        columns are of several kinds without a fifth. By validation rows the base of one column
+        given others is scaled, unless ``flow_settings`` have ``base="normal"``.
 
         Args:
             table: A :class:`bnaf.tables.table.Table`, anything :func:`bnaf.read_table` reads, a
@@ -159,7 +160,7 @@ class Model:
             >>> model.log_prob(rows).shape
             torch.Size([200])
         """
-        settings = settings or TrainingSettings()
+        settings, chosen = settings or TrainingSettings(), flow_settings or {}
         seed = settings.seed
         wish = Wish(columns, given, valid, test, weights, seed, members, kinds or {}, bounds or {})
         data = read_data(table, flow, wish)
@@ -167,12 +168,13 @@ class Model:
             for line in data.told:
                 announce(line)
         warn_of_secrets(data.facts.rows)
-        with private_draws(settings.seed):
-            untrained = make_flow(flow, data, flow_settings or {}).to(dtype)
+        with private_draws(seed):
+            untrained = make_flow(flow, data, chosen).to(dtype)
         settings = resolve(settings, data.facts, untrained)
-        files: dict[str, Any] = {"checkpoint": checkpoint, "logs": logs, "loggers": loggers}
+        how: dict[str, Any] = {"checkpoint": checkpoint, "logs": logs, "loggers": loggers}
+        how |= {"progress": progress, "scaled": chosen.get("base") != "normal"}
         try:
-            record = train_flow(untrained, data, settings, progress=progress, **files)
+            record = train_flow(untrained, data, settings, **how)
         except TrainingError as error:
             error.model = cls(untrained, data.encoding, record=record_facts(data, error.record))
             raise

@@ -63,10 +63,11 @@ class Table:
         cells = {name: ends.detach().to("cpu", torch.float64) for name, ends in self.cells.items()}
         object.__setattr__(self, "cells", cells)
         for name, ends in cells.items():
-            if ends.dim() != 1 or len(ends) < 2 or not bool((ends.diff() > 0).all()):
+            rising = ends.dim() == 1 and len(ends) > 1 and bool((ends.diff() > 0).all())
+            if not rising or not bool(ends.isfinite().all()):
                 raise TableError(
-                    f"The ends of the cells of {name} must rise, two of them at least, got "
-                    f"{ends.tolist()}."
+                    f"The ends of the cells of {name} must be finite and rise, two of them at "
+                    f"least, got {ends.tolist()}."
                 )
         numbers = torch.arange(len(self.rows)) if self.numbers is None else self.numbers
         object.__setattr__(self, "numbers", numbers)
