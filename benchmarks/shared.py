@@ -90,19 +90,20 @@ def measure_apart(script: str, arguments: Iterable[Any]) -> Record:
     return json.loads(lines[-1])
 
 
-def measure_missing(script: str, out: Path, cases: Iterable[Record]) -> None:
+def measure_missing(script: str, out: Path, cases: Iterable[Record], *more: Any) -> None:
     """Measure the cases that a report does not hold yet, each apart, and print as they come.
 
     Args:
         script: Which script's cases; their values are its arguments.
         out: The report.
         cases: What tells them apart, by name.
+        more: Further arguments, which tell nothing apart.
     """
     records = read_records(out)
     for case in cases:
         if any(case.items() <= record.items() for record in records):
             continue
-        found = measure_apart(script, case.values())
+        found = measure_apart(script, [*case.values(), *more])
         records.append(case | found)
         write_report(out, records)
         said = found["failure"] or f"{found['valid']:.3f} nats, {found['steps']:,} steps"

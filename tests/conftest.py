@@ -2,7 +2,7 @@ import os
 
 import pytest
 import torch
-from cases import BASELINES, build
+from cases import BASELINES, FLOWS, build
 from hypothesis import settings
 
 from bnaf.block import kernels
@@ -11,6 +11,11 @@ settings.register_profile("bnaf", deadline=None, max_examples=25, derandomize=Tr
 settings.load_profile("bnaf")
 for name in ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS"):  # under which Typer colours help
     os.environ.pop(name, None)
+
+
+def pytest_report_header():
+    """Name the flows that every property is tested of."""
+    return f"flows under the property tests: {', '.join(FLOWS)}"
 
 
 def pytest_collection_modifyitems(items):

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 import bnaf
 from bnaf.cli.app import app
 from bnaf.cli.files import write_rows
+from bnaf.flows.registry import flow_names
 from bnaf.tables.frames import read_frame
 from bnaf.tables.reading import read_table
 from bnaf.tables.table import Table
@@ -157,6 +158,13 @@ def test_compare_ranks_flows_and_classical_densities(folder):
     lines = succeed(*words, "--test", folder / "t.parquet").stdout.splitlines()
     assert lines[1].split()[:3] == ["density", "nats", "±"]
     assert len(lines) == 7
+
+
+def test_compare_ranks_all_flows_there_are(folder):
+    words = ["compare", folder / "t.csv", "--flows", "all", *QUICK, "--json"]
+    entries = json.loads(succeed(*words).stdout)["entries"]
+    assert {*flow_names()} <= {entry["name"] for entry in entries}
+    assert not [entry for entry in entries if entry["mean"] is None]
 
 
 def test_compare_gives_the_gaussian_of_the_rows(folder):

@@ -1,5 +1,6 @@
 """Models: densities and samples in the units of the table, and columns by name."""
 
+import copy
 import math
 from dataclasses import replace
 
@@ -19,9 +20,10 @@ from bnaf import (
     TrainingSettings,
 )
 from bnaf._random import without_draws
+from bnaf.flows.ensemble import Ensemble
 from bnaf.flows.registry import FLOWS as NAMES
 from bnaf.flows.registry import flow_name, flow_named, flow_names
-from bnaf.model._chunks import measure_rows
+from bnaf.model._chunks import CHUNK_ROWS, measure_rows
 from bnaf.model._data import FitData
 from bnaf.model._wish import Wish
 from bnaf.model.standardisation import Standardisation
@@ -646,13 +648,25 @@ def test_values_beyond_all_cells_are_refused(marks):
         )
 
 
-@pytest.mark.parametrize("leading", [(), (1,), (3,), (2, 3), (0,)])
-def test_many_rows_under_each_context_are_as_those_under_copies_of_it(leading):
-    flow = BNAF(1, 2, width=3).double()
-    x = torch.randn(*leading, 10_000, 1, dtype=torch.float64)
-    context = torch.randn(10_000, 2, dtype=torch.float64)
+@pytest.mark.parametrize(
+    ("leading", "count"),
+    [((), 10_000), ((1,), 10_000), ((3,), 10_000), ((2, 3), 3_000), ((0,), 5), ((10_000,), 2)],
+)
+@pytest.mark.parametrize("flow", [BNAF(1, 2, width=3), Ensemble(1, 2, members=2)])
+def test_many_rows_under_each_context_are_as_those_under_copies_of_it(flow, leading, count):
+    flow = copy.deepcopy(flow).double()
+    x = torch.randn(*leading, count, 1, dtype=torch.float64)
+    context = torch.randn(count, 2, dtype=torch.float64)
+    copies = context.expand(*leading, -1, -1).reshape(-1, 2)
+    sizes = []
+
+    def noise_and_density(law, rows):
+        sizes.append(rows[..., 0].numel())
+        return torch.stack([law.log_prob(rows), law.cdf(rows)], -1)
+
     with torch.no_grad():
-        found = measure_rows(flow, x, context, lambda law, rows: law.log_prob(rows))
-        copies = context.expand(*leading, -1, -1).reshape(-1, 2)
-        expected = flow(copies).log_prob(x.reshape(-1, 1)).view(*leading, 10_000)
-    torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-12)
+        found = measure_rows(flow, x, context, noise_and_density)
+        law, rows = flow(copies), x.reshape(-1, 1)
+        expected = torch.stack([law.log_prob(rows), law.cdf(rows)], -1)
+    assert max(sizes) <= CHUNK_ROWS
+    torch.testing.assert_close(found.reshape(-1, 2), expected, atol=1e-9, rtol=1e-9)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from bnaf import BNAF, Model, SettingsError, TrainingSettings, load, save
+from bnaf import BNAF, Model, SettingsError, ShapeError, TrainingSettings, load, save
 from bnaf.flows.ensemble import Ensemble
 from bnaf.flows.maf import MAF
 from bnaf.model._data import FitData
@@ -132,11 +132,22 @@ def test_bases_are_left_alone_where_no_other_rows_tell(flow, data):
     ):
         scale_base(flow, FitData.read(Table(rows, ("y", "x")), other))
         assert flow.settings["base"] == "normal"
+
+
+def test_bases_are_left_alone_of_flows_that_are_not_of_one_column_given_others(data):
     heavy = BNAF(1, 1, base="student", **ROUGH)
-    scale_base(heavy, data)
-    assert heavy.settings["base"] == "student"
-    rows_of_two = FitData.read(rows, Wish())
-    scale_base(BNAF(2, **{"width": 3}), rows_of_two)
+    turned = BNAF(1, 1, direction="sampling", **ROUGH)
+    of_rows = FitData.read(torch.randn(3_000, 2, dtype=torch.float64), Wish())
+    alone = FitData.read(torch.randn(3_000, 1, dtype=torch.float64), Wish())
+    for flow, seen in (
+        (heavy, data),
+        (turned, data),
+        (BNAF(2, width=3), of_rows),
+        (BNAF(1, width=3), alone),
+    ):
+        before = flow.settings
+        assert scale_base(flow, seen) is None
+        assert flow.settings == before
 
 
 def test_a_fit_scales_the_base_and_a_file_keeps_it(tmp_path):
@@ -169,10 +180,26 @@ def test_densities_on_a_scaled_base_integrate_to_one():
     assert abs(mass.item() - 1) < 1e-6
 
 
-@pytest.mark.parametrize("flow", [BNAF(1, base="student"), MAF(1), Ensemble(1)])
-def test_a_base_that_is_not_normal_or_not_to_choose_is_not_scaled(flow):
-    with pytest.raises(SettingsError, match="must be normal, got a flow with base="):
+@pytest.mark.parametrize(
+    ("flow", "found"),
+    [
+        (BNAF(1, base="student"), "base='student'"),
+        (MAF(1), "MAF, which has none to choose"),
+        (Ensemble(1), "Ensemble, which has none to choose"),
+    ],
+)
+def test_a_base_that_is_not_normal_or_not_to_choose_is_not_scaled(flow, found):
+    with pytest.raises(SettingsError, match=f"must be normal, got {found}; take a BNAF"):
         flow.scale_base(torch.zeros(1), torch.ones(1))
+
+
+@pytest.mark.parametrize("sizes", [(1, 3), (3, 1), (1, 1)])
+def test_a_base_has_a_number_for_each_feature_and_is_kept_where_it_is_refused(sizes):
+    flow = BNAF(3, width=2)
+    flow.scale_base(torch.zeros(3), torch.full((3,), 2.0))
+    with pytest.raises(ShapeError, match=r"for each feature, shape \(3,\), got"):
+        flow.scale_base(torch.zeros(sizes[0]), torch.ones(sizes[1]))
+    assert torch.equal(flow.base_scale.log_scale.exp(), torch.full((3,), 2.0))
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, math.inf, math.nan])

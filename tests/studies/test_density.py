@@ -13,13 +13,13 @@ from commands import succeed
 from patches import with_few_patches
 
 import bnaf
-from bnaf import SettingsError, TableError, TrainingSettings
+from bnaf import Model, SettingsError, TableError, TrainingSettings
 from bnaf.datasets.suite import SUITE
 from bnaf.evaluation.scores import paired_error
 from bnaf.flows.bnaf import BNAF
 from bnaf.flows.registry import flow_names
 from bnaf.studies.density.contestants import OURS, contestants, read_plan
-from bnaf.studies.density.curves import draw_curves
+from bnaf.studies.density.curves import draw_curves, with_curves
 from bnaf.studies.density.published import (
     model_names,
     published_naf,
@@ -315,6 +315,19 @@ def test_scores_that_are_not_finite_are_a_failure():
         measure(torch.tensor([0.0, -torch.inf], dtype=torch.float64))
 
 
+def test_a_run_whose_scores_fail_keeps_its_checkpoint(data, tmp_path, monkeypatch):
+    run = dataclasses.replace(make_run("power", OURS), limits=Limits(steps=3, test_rows=20))
+    rows = StudyRows.read("power", data)
+    with monkeypatch.context() as broken:
+        nothing = torch.full((20,), torch.nan, dtype=torch.float64)
+        broken.setattr(Model, "log_prob", lambda *_, **__: nothing)
+        assert carry_out(run, rows, tmp_path, Silence())["failure"]
+    assert (tmp_path / f"{run.stem}.checkpoint").exists()
+    again = carry_out(run, rows, tmp_path, Silence())
+    assert (again["failure"], again["steps"]) == (None, 3)
+    assert not (tmp_path / f"{run.stem}.checkpoint").exists()
+
+
 @pytest.fixture(scope="module")
 def quick(data, tmp_path_factory):
     """Hold a quick version of a part of the study."""
@@ -423,7 +436,7 @@ def test_table_1_has_published_numbers_beside_ours_and_says_what_they_rest_on():
     assert rows["TAN"][:2] == ["0.60 ± 0.01", "–"]
     notes = " ".join(sheet.notes)
     assert "POWER: all rows. Not run: GAS, HEPMASS, MINIBOONE, BSDS300." in notes
-    assert "Each run was trained for 300 s" in notes
+    assert "Each run was trained for 300 s at most" in notes
     assert "| Maf | 0.24 ± 0.01 | 1.50 |" in sheet.as_markdown()
 
 
@@ -437,6 +450,18 @@ def test_runs_that_failed_are_counted_beside_those_that_did_not():
     sheet = detail_sheet("power", standings["power"])
     assert sheet.rows[0][1] == "1.50 (2 of 3 runs failed)"
     assert sheet.notes[1] == "Bnaf (2 of 3 runs failed): no memory."
+
+
+def test_a_long_run_is_told_apart_from_those_of_the_one_limited_time():
+    short = [made_record(flow, [5.0, 6.0], name="bsds300") for flow in (OURS, "maf")]
+    long = made_record("bnaf-long", [7.0, 8.0], name="bsds300", budget=9000, seconds=9000.0)
+    long["measures"]["rows"] = 10
+    standings = stand(as_records(*short, long))
+    assert "trained for 300 s at most" in " ".join(density_sheet(standings).notes)
+    sheet = detail_sheet("bsds300", standings["bsds300"])
+    assert sheet.notes[0].startswith("6 test rows (Bnaf-Long: 10); all rows.")
+    assert [row[3] for row in sheet.rows] == ["", "", "0.000 ± 0.000"]
+    assert list(with_curves(standings)["bsds300"]) == [OURS, "maf"]
 
 
 def test_without_results_the_tables_say_so():

@@ -477,6 +477,31 @@ def test_bounds_are_compared_image_by_image(quick):
     assert [row[place] for row in sheet.rows] == ["2.50 ± 0.50", ""]
 
 
+def test_runs_that_were_carried_on_are_compared_each_as_far_as_it_came(quick):
+    records = {one["flow"]: one for one in Ledger(quick / "vae.json").records.values()}
+    bounds = {
+        ("bnaf", 2): [-200.0, -200.0],
+        ("bnaf", 60): [-90.0, -110.0],
+        ("gaussian", 60): [-93.0, -112.0],
+        ("bnaf", 200): [-85.0, -100.0],
+        ("bnaf", 400): [-80.0, -100.0],
+        ("gaussian", 200): [-84.0, -101.0],
+    }
+    runs = [
+        records[flow]
+        | {"epochs": epochs, "measures": records[flow]["measures"] | {"blocks": blocks}}
+        for (flow, epochs), blocks in bounds.items()
+    ]
+    sheet = make_sheets(runs)[0]
+    place = sheet.headers.index("-ELBO less B-NAF's")
+    assert [(row[2].split()[0], row[place]) for row in sheet.rows] == [
+        ("60", "2.50 ± 0.50"),
+        ("60", ""),
+        ("200", "2.50 ± 1.50"),
+        ("400", ""),
+    ]
+
+
 def test_a_record_of_todays_settings_counts_before_a_finer_one_of_others(quick):
     record = next(iter(Ledger(quick / "vae.json").records.values()))
     finer = record | {"stem": "of before", "measures": record["measures"] | {"samples": 5000}}

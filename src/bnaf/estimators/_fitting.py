@@ -25,7 +25,6 @@ from bnaf.tables.table import Table
 from bnaf.training import TrainingSettings
 from bnaf.training.recipe import divide_rows
 
-MOST_REPEATED = 1_000_000  # rows that whole weights are written out to, or as many as came
 NESTED = ("settings", "training")  # parameters whose entries are reached by name
 CHUNK_POINTS = 65_536  # pairs of a row and a base draw that are inverted at a time
 
@@ -72,7 +71,7 @@ def fit_model(
         given: Names of the latter.
         cells: Ends of the cells that the values of some columns stand for, by name.
     """
-    rows, weights = distinct.written_out(MOST_REPEATED)
+    rows, weights = distinct.written_out()
     return Model.fit(
         Table(torch.from_numpy(rows), (*columns, *given), cells=cells or {}),
         given=given,

@@ -10,6 +10,8 @@ from sklearn.utils.validation import _check_sample_weight
 from bnaf.errors import SettingsError
 from bnaf.tables.ties import constant_columns, tied_columns, warn_of_columns
 
+MOST_REPEATED = 1_000_000  # rows that whole weights are written out to, or as many as came
+
 
 class DistinctRows(NamedTuple):
     """Rows in sorted order, no two alike, and how much each counts."""
@@ -25,13 +27,9 @@ class DistinctRows(NamedTuple):
         return bool((self.weights == self.weights.round()).all())
 
     @property
-    def stands_for(self) -> float:
-        """How many rows these stand for."""
-        return float(max(self._often.sum(), self.weights.sum() if self.whole else 0))
-
-    @property
-    def _often(self) -> Int64[np.ndarray, " rows"]:
-        return np.ones(len(self.rows), np.int64) if self.lines is None else self.lines
+    def stands_for(self) -> int:
+        """How many rows these are written out to."""
+        return int(self._times(MOST_REPEATED).sum())
 
     def take(self, chosen: Bool[np.ndarray, " rows"]) -> "DistinctRows":
         """Return some of the rows."""
@@ -39,7 +37,7 @@ class DistinctRows(NamedTuple):
         return DistinctRows(self.rows[chosen], self.weights[chosen], lines)
 
     def written_out(
-        self, most: int
+        self, most: int = MOST_REPEATED
     ) -> tuple[Float64[np.ndarray, "lines columns"], Float64[np.ndarray, " lines"]]:
         """Return rows as often as they count, and what each counts then.
 
@@ -49,10 +47,14 @@ class DistinctRows(NamedTuple):
         Args:
             most: Rows that whole weights are written out to, or as many as came.
         """
-        often = self._often
-        if self.whole and self.weights.sum() <= max(most, 2 * len(self.rows), often.sum()):
-            often = self.weights.astype(np.int64)
-        return np.repeat(self.rows, often, 0), np.repeat(self.weights / often, often)
+        times = self._times(most)
+        return np.repeat(self.rows, times, 0), np.repeat(self.weights / times, times)
+
+    def _times(self, most: int) -> Int64[np.ndarray, " rows"]:
+        came = np.ones(len(self.rows), np.int64) if self.lines is None else self.lines
+        if self.whole and self.weights.sum() <= max(most, 2 * len(self.rows), came.sum()):
+            return self.weights.astype(np.int64)
+        return came
 
 
 def merge_rows(

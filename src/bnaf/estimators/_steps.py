@@ -1,5 +1,6 @@
 """Targets of few values: a density could be as high as it likes at each of them."""
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,18 +13,19 @@ from bnaf.model.model import Model
 
 ROWS_PER_VALUE = 5  # from which on values are few
 RECURRING = 2  # rows that differ per value, from which on they are
-
+ROUNDING = 1e-12  # of the largest value: closer ones are one value, but for how it was computed
 POINTS = 65_536  # pairs of a row and an end that are scored at a time
 
 Numbers = Float64[np.ndarray, " rows"]
+Levels = Float64[np.ndarray, "rows inner_ends"]
 
 
 class Steps(NamedTuple):
     """Values of a column, each with the cell of numbers that are nearer to it than to others.
 
     Within the cells a law has their masses, beyond them it stays the density that it is: so it
-    integrates to one, and a value that was never seen is unlikely, not impossible. What is drawn
-    from there, and quantiles and means, count as the outermost value.
+    integrates to one, and a value that was never seen is unlikely, not impossible. Draws,
+    quantiles, means and scores count what lies there as the outermost value.
 
     Args:
         values: The values, in order.
@@ -52,9 +54,10 @@ class Steps(NamedTuple):
         if len(values) < 2 or not few:
             return None
         halves = np.diff(values) / 2
+        if halves.min() <= ROUNDING * np.abs(values).max():
+            return None
         first, last = values[0] - halves[0], values[-1] + halves[-1]
-        ends = np.concatenate([[first], values[:-1] + halves, [last]])
-        return cls(values, ends) if (np.diff(ends) > 0).all() else None  # rounding apart
+        return cls(values, np.concatenate([[first], values[:-1] + halves, [last]]))
 
     def snap(self, numbers: Float64[np.ndarray, "..."]) -> Float64[np.ndarray, "..."]:
         """Return the values whose cells numbers lie in, the outermost for those beyond."""
@@ -85,14 +88,22 @@ class Steps(NamedTuple):
 
     def moments(self, model: Model, given: Any) -> np.ndarray:
         """Return the mean and the deviation of each row, of its probabilities of the values."""
-        masses = np.diff(self._levels(model, given), prepend=0, append=1)
-        mean = masses @ self.values
-        variance = (masses * (self.values - mean[:, None]) ** 2).sum(1)
-        return np.stack([mean, np.sqrt(variance)])[..., None]
+        found = [self._moments(levels) for _, levels in self._levels(model, given)]
+        return np.concatenate(found, 1)[..., None]
 
     def rank_scores(self, model: Model, given: Any, targets: Numbers) -> Numbers:
         """Return the continuous ranked probability score of targets, values or not."""
-        levels, values = self._levels(model, given), self.values
+        parts = self._levels(model, given)
+        return np.concatenate([self._rank_scores(levels, targets[part]) for part, levels in parts])
+
+    def _moments(self, levels: Levels) -> np.ndarray:
+        masses = np.diff(levels, prepend=0, append=1)
+        mean = masses @ self.values
+        variance = (masses * (self.values - mean[:, None]) ** 2).sum(1)
+        return np.stack([mean, np.sqrt(variance)])
+
+    def _rank_scores(self, levels: Levels, targets: Numbers) -> Numbers:
+        values = self.values
         above = targets[:, None] > values
         scores = (levels - ~above[:, :-1]) ** 2 @ np.diff(values)
         # of the gap that a target lies in, only what is below it was meant
@@ -102,15 +113,14 @@ class Steps(NamedTuple):
         beyond: np.ndarray = np.maximum(values[0] - targets, targets - values[-1])
         return scores + np.maximum(beyond, 0)  # type: ignore[no-any-return]
 
-    def _levels(self, model: Model, given: Any) -> Float64[np.ndarray, "rows inner_ends"]:
-        """Return the probability of at most each value but the last."""
+    def _levels(self, model: Model, given: Any) -> Iterator[tuple[slice, Levels]]:
+        """Yield the probability of at most each value but the last, for some rows at a time."""
         ends = torch.from_numpy(self.ends[1:-1]).view(-1, 1, 1)
-        found = [
-            normal_cdf(model.base_noise(ends.expand(-1, len(part), 1), part).squeeze(-1)).T
-            for part in torch.from_numpy(np.array(given)).split(max(1, POINTS // len(ends)))
-        ]
-        levels: np.ndarray = torch.cat(found).numpy()
-        return levels
+        context, size = torch.from_numpy(np.array(given)), max(1, POINTS // len(ends))
+        for start in range(0, len(context), size):
+            rows = slice(start, start + size)
+            points = ends.expand(-1, len(context[rows]), 1)
+            yield rows, normal_cdf(model.base_noise(points, context[rows]).squeeze(-1)).T.numpy()
 
     def _cells(self, numbers: np.ndarray) -> np.ndarray:
         found: np.ndarray = np.searchsorted(self.ends[1:-1], numbers)

@@ -60,8 +60,8 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
 
     One column of few values, as of marks from 3 to 8, is taken for the cells around them: the flow
     is fitted to their masses, densities are masses over the widths of cells, and quantiles and
-    draws are values of y. Other flows than B-NAF are fitted to numbers drawn evenly from cells.
-    Only this estimator knows the cells: ``model_`` by itself takes y for a number.
+    draws are values of y. Flows other than B-NAF on a normal base are fitted to numbers drawn
+    evenly from cells. Only this estimator knows the cells: ``model_`` takes y for a number.
 
     X may be a frame with columns of text, categories, dates and whole numbers, and cells may be
     empty. Where y is text, a category, or true and false, ``predict`` returns its most probable
@@ -217,6 +217,9 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
     def cdf(self, X: Any, y: Any) -> np.ndarray:
         """Return the probability of at most y, for each row of one column.
 
+        Of few values it counts whole cells, and what lies beyond them where it lies, as
+        ``log_prob`` does; draws, quantiles, means and scores count that as the outermost value.
+
         Raises:
             SettingsError: If y has several columns, or is a category.
         """
@@ -228,12 +231,8 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
         targets = targets.reshape(-1)
         if self._steps is not None:
             targets = self._steps.upper(targets)
-        return np.asarray(normal_cdf(self._scores(given, targets)))
-
-    def _scores(self, given: np.ndarray, targets: np.ndarray) -> Tensor:
-        """Return the normal scores of one column of y."""
-        rows = torch.from_numpy(targets.reshape(-1, 1))
-        return self.model_.base_noise(rows, torch.from_numpy(np.array(given))).squeeze(-1)
+        rows, context = torch.from_numpy(targets[:, None]), torch.from_numpy(np.array(given))
+        return np.asarray(normal_cdf(self.model_.base_noise(rows, context).squeeze(-1)))
 
     def crps(self, X: Any, y: Any) -> np.ndarray:
         """Return the continuous ranked probability score of each row of one column.

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from bnaf._checks import one_of, whole
-from bnaf.errors import SettingsError
+from bnaf.errors import SettingsError, ShapeError
 from bnaf.flows.bases import BASES, ScaledBase, StudentBase
 from bnaf.flows.flow import Flow, MissingMass
 from bnaf.laws.bases import StandardNormal
@@ -117,22 +117,31 @@ class TransformFlow(Flow):
         Raises:
             SettingsError: If the flow has no base to choose, or another than a normal law, or a
                 number is not finite, or a deviation not positive.
+            ShapeError: If there is not one number for each feature.
         """
-        if self.settings.get("base") not in ("normal", "scaled"):
+        base = self.settings.get("base")
+        if base not in ("normal", "scaled"):
+            kind = type(self).__name__
+            found = f"{kind}, which has none to choose" if base is None else f"base={base!r}"
             raise SettingsError(
-                "A base to be scaled must be normal, got a flow with base="
-                f"{self.settings.get('base')!r}; fit one with base='normal'."
+                f"A base to be scaled must be normal, got {found}; take a BNAF with base='normal'."
             )
-        log_scale = torch.as_tensor(scale).log()
-        location = torch.as_tensor(location)
+        location, scale = torch.as_tensor(location), torch.as_tensor(scale)
+        if not location.shape == scale.shape == (self.features,):
+            raise ShapeError(
+                f"A base must have a mean and a deviation for each feature, shape "
+                f"({self.features},), got {tuple(location.shape)} and {tuple(scale.shape)}."
+            )
+        log_scale = scale.log()
         if not bool((location.isfinite() & log_scale.isfinite()).all()):
             raise SettingsError(
                 "A base must have finite means and positive finite deviations, got "
-                f"{location.tolist()} and {torch.as_tensor(scale).tolist()}."
+                f"{location.tolist()} and {scale.tolist()}."
             )
-        self.base_scale = ScaledBase(self.features).to(next(self.parameters()))
-        self.base_scale.location.copy_(location)
-        self.base_scale.log_scale.copy_(log_scale)
+        scaled = ScaledBase(self.features).to(next(self.parameters()))
+        scaled.location.copy_(location)
+        scaled.log_scale.copy_(log_scale)
+        self.base_scale = scaled
         self._settings["base"] = "scaled"
 
     def missing_mass(

@@ -1,6 +1,5 @@
 """Rows in parts, so that memory stays bounded however many there are."""
 
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -48,9 +47,14 @@ def _measure_under(
     flow: Flow, x: Tensor, context: Tensor, measure: Callable[[Any, Tensor], Tensor]
 ) -> Tensor:
     """Return what is measured of several rows under each law, which is made once."""
-    dim, size = x.dim() - 2, max(1, CHUNK_ROWS // max(1, math.prod(x.shape[:-2])))
-    pairs = zip(x.split(size, dim), context.split(size), strict=True)
-    return torch.cat([measure(flow(given), part) for part, given in pairs], dim)
+    rows = x.flatten(0, -3)
+    size = max(1, CHUNK_ROWS // max(1, len(rows)))
+    found = []
+    for part, given in zip(rows.split(size, 1), context.split(size), strict=True):
+        law = flow(given)
+        found.append(torch.cat([measure(law, some) for some in part.split(CHUNK_ROWS)]))
+    under = torch.cat(found, 1)
+    return under.reshape(*x.shape[:-1], *under.shape[2:])
 
 
 def chunk_rows(x: Tensor, context: Tensor | None) -> Iterator[tuple[Tensor, Tensor | None]]:

@@ -30,7 +30,8 @@ def scale_base(flow: Flow, data: FitData) -> float | None:
     What a context network has seen it remembers a little, so that it is too sure of other rows:
     their noise spreads wider than that of those it was trained on. The base then follows
     :math:`\mathcal N(m, s^2)`, with the likeliest m and s of validation rows beside N rows of
-    standard normal noise, which is what is taken for true where they are few,
+    standard normal noise, which is what is taken for true where they are few. Noise farther than
+    :data:`FARTHEST` counts as there, and weights sum to as many rows as they are worth:
 
     .. math:: m = \frac{\sum_i w_i z_i}{W}, \quad
               s^2 = \frac{\sum_i w_i (z_i - m)^2 + N (1 + m^2)}{W}, \qquad

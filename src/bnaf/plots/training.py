@@ -36,18 +36,19 @@ def plot_training(axes: Axes, model: Model) -> Axes:
         valid = [model.log_likelihood(entry["valid"], "valid") for entry in history]
         courses.append(valid)
         axes.plot(steps, valid, color=MODEL, linestyle="--", label="validation")
-        _mark_best(axes, model)
+        _mark_best(axes, model, dict(zip(steps, valid, strict=True)))
     _set_limits(axes, courses)
     set_labels(axes, x="step", y="log-likelihood (nats per row)")
     show_legend(axes, fontsize=8, ncols=3, **ABOVE)
     return axes
 
 
-def _mark_best(axes: Axes, model: Model) -> None:
-    step, valid = model.record.get("best_step"), model.record.get("valid")
-    if step and valid is not None:
-        kept = model.log_likelihood(valid, "valid")
-        axes.plot(step, kept, "o", color=COLOURS[2], markersize=6, label="kept", zorder=3)
+def _mark_best(axes: Axes, model: Model, course: dict[int, float]) -> None:
+    """Mark the step whose weights were kept, where it stands in the course of validation."""
+    step = model.record.get("best_step")
+    if step:
+        near = min(course, key=lambda other: abs(other - step))  # of long runs not all are told
+        axes.plot(near, course[near], "o", color=COLOURS[2], markersize=6, label="kept", zorder=3)
 
 
 def _set_limits(axes: Axes, courses: list[list[float]]) -> None:

@@ -157,6 +157,12 @@ def contestants(name: str) -> dict[str, Contestant]:
     return found
 
 
+def is_long(flow: str, name: str) -> bool:
+    """Tell whether a contestant takes longer than the time that all others get."""
+    found = contestants(name).get(flow)
+    return found is not None and found.last
+
+
 def _read(key: str, table: Mapping[str, Any], name: str) -> Contestant:
     here = table.get("sets", {}).get(name, {})
     plan = read_plan()

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from bnaf.errors import SettingsError
 from bnaf.plots.style import COLOURS, new_figure, set_labels, set_title, styled
-from bnaf.studies.density.contestants import OURS
+from bnaf.studies.density.contestants import OURS, is_long
 from bnaf.studies.density.published import set_titles
 from bnaf.studies.density.tables import Standing, Standings
 
@@ -56,16 +56,18 @@ def draw_curves(standings: Standings) -> Figure:
 
 
 def with_curves(standings: Standings) -> Standings:
-    """Return those that were limited in time and have a curve."""
+    """Return those that had the one limited time and have a curve."""
     shown = {
-        name: {
-            flow: one
-            for flow, one in found.items()
-            if one.records and one.records[0]["budget"] and one.records[0]["curve"]["seconds"]
-        }
+        name: {flow: one for flow, one in found.items() if _has_curve(one)}
         for name, found in standings.items()
     }
     return {name: found for name, found in shown.items() if found}
+
+
+def _has_curve(one: Standing) -> bool:
+    if not one.records or is_long(one.flow, one.name):
+        return False
+    return bool(one.records[0]["budget"] and one.records[0]["curve"]["seconds"])
 
 
 def _draw_panel(

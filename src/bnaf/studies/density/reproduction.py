@@ -105,6 +105,7 @@ def reproduce_density(
         tell(f"{run.label}: {left} to do")
         record = carry_out(run, rows, folder, display(run.label, quiet=quiet))
         ledger.add(record)
+        write_results(out, limits)
         tell(f"{run.label}: {_describe(record)}")
     tell("nothing is left to do")
     return write_results(out, limits)

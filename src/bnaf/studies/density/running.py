@@ -78,12 +78,12 @@ def _fit_flow(run: DensityTrial, rows: StudyRows, folder: Path, progress: Progre
     model, training = train(run, rows, folder / f"{run.stem}.checkpoint", progress)
     if training.reason == "interrupted":
         raise KeyboardInterrupt
-    scores = model.log_prob(rows.test(run.most_test_rows).rows, warn=False)
-    save(model, model_file(run, folder))
-    (folder / f"{run.stem}.checkpoint").unlink()
     log_det = model.standardisation.log_det
+    measures = measure(model.log_prob(rows.test(run.most_test_rows).rows, warn=False))
+    save(model, model_file(run, folder))
+    (folder / f"{run.stem}.checkpoint").unlink()  # not before: a run must not be lost
     return {
-        "measures": measure(scores)
+        "measures": measures
         | {"valid": None if training.valid is None else log_det - training.valid},
         "weights": model.flow.parameter_count,
         "settings": model.flow.settings,

@@ -1,15 +1,15 @@
 """Tables 1 and 2 of the paper beside ours, made of the runs that were stored."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from statistics import mean, stdev
+from statistics import mean, mode, stdev
 
 import numpy as np
 
 from bnaf.datasets.suite import SUITE
 from bnaf.evaluation.scores import paired_error
-from bnaf.studies.density.contestants import OURS, contestants
+from bnaf.studies.density.contestants import OURS, contestants, is_long
 from bnaf.studies.density.published import (
     model_names,
     model_note,
@@ -168,16 +168,17 @@ def _describe_runs(standings: Standings) -> list[str]:
         )
     )
     absent = ", ".join(title for name, title in titles.items() if name not in standings)
-    budgets = {record["budget"] for record in records} - {None}
+    budgets = {r["budget"] for r in records if not is_long(r["flow"], r["name"])} - {None}
     machines = dict.fromkeys(f"{r['machine']}, {r['threads']} threads" for r in records)
     limits = " or ".join(f"{one:g}" for one in sorted(budgets))
     dates = sorted(record["date"][:10] for record in records)
     notes = [f"Data here: {data}." + (f" Not run: {absent}." if absent else "")]
     if budgets:
+        early = sum(record.get("reason") == "early stopping" for record in records)
         notes.append(
-            f"Each run was trained for {limits} s, evaluations included, a long one for as long "
-            f"as it says; {len(records)} runs, {' and '.join(machines)}, {dates[0]} to "
-            f"{dates[-1]}."
+            f"Each run was trained for {limits} s at most, evaluations included, a long one for "
+            f"as long as it says; {early} ended before, as validation no longer improved. "
+            f"{len(records)} runs, {' and '.join(machines)}, {dates[0]} to {dates[-1]}."
         )
     return notes
 
@@ -195,12 +196,11 @@ def detail_sheet(name: str, found: Mapping[str, Standing]) -> Sheet:
     rows += [[one.title, "failed", *[""] * 8] for one in found.values() if not one.records]
     headers = ["flow", "test, nats", "its error", "behind B-NAF", "above a Gaussian"]
     headers += ["published above one", "weights", "steps", "seconds", "seeds"]
-    records = done[0].records if done else ()
     note = "Nothing was finished."
-    if records:
+    if done:
         note = (
-            f"{records[0]['measures']['rows']:,} test rows; {records[0]['data']}. *Behind B-NAF* "
-            "is the mean of the differences row by row to our recipe, ± its standard error."
+            f"{_describe_test_rows(done)}; {done[0].records[0]['data']}. *Behind B-NAF* is the "
+            "mean of the differences row by row to our recipe, ± its standard error."
         )
     whys = [
         f"{one.title}{one.failed}: {'; '.join(dict.fromkeys(one.failures))}."
@@ -208,6 +208,14 @@ def detail_sheet(name: str, found: Mapping[str, Standing]) -> Sheet:
         if one.failures
     ]
     return Sheet(set_titles()[name], headers, rows, [note, *whys])
+
+
+def _describe_test_rows(done: Sequence[Standing]) -> str:
+    """Return how many rows tested: those of most, and which were tested with others."""
+    counts = {one.title: int(one.records[0]["measures"]["rows"]) for one in done}
+    usual = mode(counts.values())
+    others = [f"{title}: {rows:,}" for title, rows in counts.items() if rows != usual]
+    return f"{usual:,} test rows" + (f" ({'; '.join(others)})" if others else "")
 
 
 def _detail(one: Standing, ours: Standing | None, gaussian: Standing | None) -> list[str]:

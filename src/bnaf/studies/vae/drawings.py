@@ -1,6 +1,5 @@
 """Figures of the study: bounds over epochs, and what a VAE makes of images."""
 
-from collections import Counter
 from collections.abc import Sequence
 
 import torch
@@ -13,7 +12,7 @@ from bnaf.plots import COLOURS, new_figure
 from bnaf.plots.images import plot_images
 from bnaf.plots.style import set_labels, set_title, show_legend
 from bnaf.studies.vae.plans import ImageSet, read_variants
-from bnaf.studies.vae.tables import Standing
+from bnaf.studies.vae.tables import Standing, stages_of
 from bnaf.vae import VAE
 
 ACROSS, LINES = 10, 4
@@ -32,7 +31,7 @@ def draw_curves(standings: Sequence[Standing]) -> Figure:
         standings: What was measured, at least one, of an image set the fewest epochs first.
     """
     names = list(dict.fromkeys(one.images.name for one in standings))
-    columns = [_panels([one for one in standings if one.images.name == name]) for name in names]
+    columns = [stages_of(standings, name) for name in names]
     lines = 1 + any(carried_on for _, carried_on in columns)
     figure = new_figure(WIDTH * len(names), HEIGHT * lines)
     grid = figure.subplots(lines, len(names), squeeze=False)
@@ -44,18 +43,6 @@ def draw_curves(standings: Sequence[Standing]) -> Figure:
         elif lines > 1:
             grid[1, place].set_axis_off()
     return figure
-
-
-def _panels(standings: Sequence[Standing]) -> tuple[list[Standing], list[Standing]]:
-    """Return the runs at the equal number of epochs, and the longest of those that went on.
-
-    The number is that of the image set, or where no run has it the one that most runs have.
-    """
-    counts, own = Counter(one.epochs for one in standings), standings[0].images.epochs
-    common = max(counts, key=lambda epochs: (counts[epochs], epochs))
-    number = own if own in counts else common
-    longest = {one.flow: one for one in standings if one.epochs > number}
-    return [one for one in standings if one.epochs == number], list(longest.values())
 
 
 def _draw_panel(axes: Axes, title: str, standings: Sequence[Standing]) -> None:

@@ -70,7 +70,7 @@ class Variant:
         flow: Name of its flow in the registry; none for the Gaussian alone.
         settings: Arguments of the flow.
         flow_rate: How many times the rate of encoder and decoder the flow's own weights get.
-        context_rate: How many times that rate the context network of the flow gets.
+        context_rate: How many times the rate of encoder and decoder its context network gets.
         weights_ratio: Its weights over those of B-NAF, in the paper.
         amortised: Thousands of numbers that are predicted for each image, in the paper.
         reasons: Why it departs from the paper, by setting.

@@ -116,7 +116,8 @@ def make_optimiser(
     Args:
         vae: What is trained.
         rate: Rate of encoder and decoder.
-        variant: Says how many times that its flow and its context network get.
+        variant: Says how many times that rate its flow gets, and how many times its context
+            network.
         parameters: All that is trained.
     """
     parts = variant.rates_of(vae.posterior.flow)
