@@ -2,10 +2,12 @@
 
 Every flow of the registry but ours is fitted at each rate and at its own, with all else that it
 brings, to two made-up laws, of 6 and of 20 columns, that are no table of the study and have
-nothing of theirs. Every run has a process of its own and two threads. Numbers are nats per
-validation row, by which the weights of a run are chosen, too.
+nothing of theirs; where it is asked for, to the patches of the study's widest table, too, whose
+test rows are not looked at. Every run has a process of its own and two threads. Numbers are nats
+per validation row, by which the weights of a run are chosen, too.
 
     python benchmarks/rates.py --out results/rates.json
+    python benchmarks/rates.py --out results/rates.json --laws patches --data data --seconds 60
 """
 
 import argparse
@@ -15,8 +17,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import torch
 from shared import Record, measure_missing, use_two_threads
 
+from bnaf import Model, TrainingSettings
+from bnaf.datasets.suite import read_suite
 from bnaf.flows.registry import flow_named, flow_names
 
 RATES = (0.001, 0.002, 0.005, 0.01)
@@ -49,20 +54,29 @@ LAWS: dict[str, Callable[[int, np.random.Generator], np.ndarray]] = {
 }
 
 
+PATCHES = "patches"  # a table of the study
+
+
+def read_rows(law: str, seed: int, data: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return rows to train on and to validate on."""
+    if law == PATCHES:
+        parts = read_suite("bsds300", data).parts
+        assert parts.valid is not None
+        return parts.train.rows, parts.valid.rows[:VALID_ROWS]
+    rows = LAWS[law](TRAIN_ROWS + VALID_ROWS, np.random.default_rng(seed))
+    train, valid = torch.from_numpy(rows).split([TRAIN_ROWS, VALID_ROWS])
+    return train, valid
+
+
 def rival_names() -> list[str]:
     """Return the flows whose rate is asked for: all but ours."""
     return [name for name in flow_names() if name != "bnaf"]
 
 
-def run_case(law: str, flow: str, rate: float, seconds: float, seed: int) -> None:
+def run_case(law: str, flow: str, rate: float, seconds: float, seed: int, data: str) -> None:
     """Fit once, and print the record as JSON."""
-    import torch
-
-    from bnaf import Model, TrainingSettings
-
     use_two_threads()
-    rows = LAWS[law](TRAIN_ROWS + VALID_ROWS, np.random.default_rng(seed))
-    train, valid = torch.from_numpy(rows).split([TRAIN_ROWS, VALID_ROWS])
+    train, valid = read_rows(law, seed, data)
     settings = TrainingSettings(seconds=seconds, learning_rate=rate, seed=seed)
     model = Model.fit(train, flow=flow, valid=valid, settings=settings, progress=False)
     record: Record = {"valid": model.log_prob(valid).mean().item(), "failure": None}
@@ -74,7 +88,8 @@ def read_arguments() -> argparse.Namespace:
     """Return what the command line asks for."""
     rivals = rival_names()
     parser = argparse.ArgumentParser(description="Rates of the rivals, by validation rows.")
-    parser.add_argument("--laws", nargs="+", choices=[*LAWS], default=[*LAWS])
+    parser.add_argument("--laws", nargs="+", choices=[*LAWS, PATCHES], default=[*LAWS])
+    parser.add_argument("--data", default="", help="folder of the public files, for patches")
     parser.add_argument("--flows", nargs="+", choices=rivals, default=rivals)
     parser.add_argument("--rates", nargs="+", type=float, default=[*RATES])
     parser.add_argument("--seconds", type=float, default=10, help="of training, each run")
@@ -98,8 +113,8 @@ def plan_cases(options: argparse.Namespace) -> list[tuple[str, str, float]]:
 def main() -> None:
     """Run every case that the report does not hold yet, and print as they come."""
     if sys.argv[1:2] == ["--case"]:
-        law, flow, rate, seconds, seed = sys.argv[2:]
-        return run_case(law, flow, float(rate), float(seconds), int(seed))
+        law, flow, rate, seconds, seed, data = sys.argv[2:]
+        return run_case(law, flow, float(rate), float(seconds), int(seed), data)
     options = read_arguments()
     use_two_threads()
     told = {"budget": options.seconds, "seed": options.seed}
@@ -110,6 +125,7 @@ def main() -> None:
             {"law": law, "flow": flow, "rate": rate} | told
             for flow, law, rate in plan_cases(options)
         ],
+        options.data,
     )
 
 

@@ -17,7 +17,8 @@ import shared
 from shared import Record
 
 BATCH = 100
-POSTERIORS = ("gaussian", "bnaf", "planar", "sylvester", "iaf")
+POSTERIORS = ("gaussian", "bnaf", "bnaf-onto", "planar", "sylvester", "iaf")
+CHOICES = ("plain torch", "channels first", "without oneDNN", "compiled", "bfloat16")
 
 
 def make_step(vae: Any) -> Any:
@@ -52,6 +53,17 @@ def make_draw(flow: Any) -> Any:
     return draw
 
 
+def round_to_bfloat16(forward: Any) -> Any:
+    """Return the forward of a network with its convolutions in bfloat16, by torch."""
+    import torch
+
+    def rounded(x: Any) -> Any:
+        with torch.autocast("cpu", torch.bfloat16):
+            return forward(x).float()
+
+    return rounded
+
+
 def make_case(name: str) -> list[Any]:
     """Return a function that takes a step, and one of the flow's part where there is a flow."""
     import torch
@@ -70,6 +82,9 @@ def make_case(name: str) -> list[Any]:
     if name == "compiled":
         for network in networks:
             network.compile()
+    if name == "bfloat16":
+        for network in networks:
+            network.forward = round_to_bfloat16(network.forward)
     step = make_step(vae)
     if name in ("plain torch", "channels first", "without oneDNN"):
 
@@ -125,8 +140,7 @@ def main() -> None:
     import torch
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    choices = ("plain torch", "channels first", "without oneDNN", "compiled")
-    parser.add_argument("--cases", nargs="+", default=[*POSTERIORS, *choices])
+    parser.add_argument("--cases", nargs="+", default=[*POSTERIORS, *CHOICES])
     parser.add_argument("--turns", type=int, default=7, help="steps of each case (default 7)")
     told = "JSON, and a table beside it"
     parser.add_argument("--out", type=Path, required=True, help=told)
