@@ -52,11 +52,13 @@ inline Tensor pull_back_gate(const Tensor& both, const Tensor& grad) {
   const float* arrived = grad.const_data_ptr<float>();
   float* out = grad_both.mutable_data_ptr<float>();
   each_pixel(both, [&](const float* values, const float* gates, int64_t place, int64_t channels) {
-    float* __restrict of_values = out + 2 * place;
-    float* __restrict of_gates = of_values + channels;
+    const float* shares = arrived + place;
+    float* of_values = out + 2 * place;
+    float* of_gates = of_values + channels;
+#pragma omp simd
     for (int64_t channel = 0; channel < channels; ++channel) {
       const float share = 1 / (1 + exponential(-gates[channel]));
-      const float shared = arrived[place + channel] * share;
+      const float shared = shares[channel] * share;
       of_values[channel] = shared;
       of_gates[channel] = shared * values[channel] * (1 - share);
     }

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "checks.h"
+#include "products.h"
 
 namespace bnaf {
 
@@ -293,6 +294,28 @@ auto for_stride(int64_t stride, const Body& body) {
   return body(std::integral_constant<int, 2>());
 }
 
+// Products at each of the points: of the channels of patches by weights.
+inline void multiply_points(const Tensor& in, const Tensor& weight, Tensor& out) {
+  const int64_t tiles = in.size(1), k = in.size(2), n = weight.size(2);
+  const float *entries = in.const_data_ptr<float>(), *weights = weight.const_data_ptr<float>();
+  float* found = out.mutable_data_ptr<float>();
+  for (int64_t point = 0; point < in.size(0); ++point) {
+    const Entries left = {entries + point * tiles * k, k, 1};
+    multiply_small(tiles, left, k, weights + point * k * n, n, false, found + point * tiles * n);
+  }
+}
+
+// Add the gradient of weights: at each of the points, channels of patches by what arrived.
+inline void add_points(const Tensor& in, const Tensor& arrived, Tensor& sum) {
+  const int64_t tiles = in.size(1), k = in.size(2), n = arrived.size(2);
+  const float *entries = in.const_data_ptr<float>(), *grads = arrived.const_data_ptr<float>();
+  float* sums = sum.mutable_data_ptr<float>();
+  for (int64_t point = 0; point < in.size(0); ++point) {
+    const Entries left = {entries + point * tiles * k, 1, k};
+    multiply_small(k, left, tiles, grads + point * tiles * n, n, true, sums + point * k * n);
+  }
+}
+
 // Outputs, given images and the transformed weights.
 inline Tensor convolve(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t stride) {
   const Convolution sizes(x, weight, stride, false);
@@ -311,7 +334,7 @@ inline Tensor convolve(const Tensor& x, const Tensor& weight, const Tensor& bias
       Tensor out = at::empty({weight.size(0), patches.tiles, sizes.outputs}, x.options());
       for (int64_t part = from; part < to; ++part) {
         workspace.read_patches(images, sizes.channels, part, in.mutable_data_ptr<float>());
-        at::bmm_out(out, in, weight);
+        multiply_points(in, weight, out);
         workspace.write_outputs(out.const_data_ptr<float>(), sizes.outputs, shift, part, found);
       }
     });
@@ -341,10 +364,10 @@ inline Tensor pull_back(const Convolution& sizes, const Tensor& weight, const Te
         workspace.read_outputs(arrived, sizes.outputs, part, of_out.mutable_data_ptr<float>());
         if (images) {
           workspace.read_patches(images, sizes.channels, part, in.mutable_data_ptr<float>());
-          sum.baddbmm_(in.transpose(1, 2), of_out);
+          add_points(in, of_out, sum);
         }
         if (found) {
-          at::bmm_out(of_in, of_out, back);
+          multiply_points(of_out, back, of_in);
           workspace.add_patches(of_in.const_data_ptr<float>(), sizes.channels, part, found);
         }
       }
