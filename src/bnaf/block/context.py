@@ -69,7 +69,6 @@ class Conditioner(nn.Module):
         dropout: Share of hidden units that is left out of each step of training.
     """
 
-    _order: Tensor
     edges: Tensor | None
 
     def __init__(
@@ -106,7 +105,6 @@ class Conditioner(nn.Module):
         self.prediction_count = transforms * sum(self.sizes)
         self.hidden = nn.Sequential(*modules)
         self.prediction = nn.Linear(inputs, self.prediction_count)
-        self.register_buffer("_order", self._kinds_apart(), persistent=False)
         edges = normal_edges(context_features, bins) if bins else None
         self.register_buffer("edges", edges)
         self.draw()
@@ -114,11 +112,6 @@ class Conditioner(nn.Module):
     @property
     def _kinds(self) -> int:
         return 3 if self.scales else 1
-
-    def _kinds_apart(self) -> Tensor:
-        """Return the order of predictions in which all biases come first, then row scales."""
-        kinds = [torch.full((size,), i % self._kinds) for i, size in enumerate(self.sizes)]
-        return torch.cat(kinds).repeat(self.transforms).argsort(stable=True)
 
     @torch.no_grad()
     def draw(self) -> None:
@@ -160,27 +153,23 @@ class Conditioner(nn.Module):
     def forward(self, context: Float[Tensor, "*batch context_features"]) -> Contexts:
         """Return what each context does to the layers of every network."""
         code = self.hidden(self._columns(context)).reshape(-1, self.prediction.in_features)
-        weight, bias = self._in_order(self.prediction.weight, self.prediction.bias)
-        predicted = torch.addmm(bias.unsqueeze(1), weight, code.t())
+        predicted = torch.addmm(
+            self.prediction.bias.unsqueeze(1), self.prediction.weight, code.t()
+        )
         return self._apart(predicted.to(context.dtype))  # under autocast it is of another
 
     def _columns(self, context: Float[Tensor, "*batch context_features"]) -> Tensor:
         """Return what the first layer reads."""
         return context if self.edges is None else beside_pieces(context, self.edges)
 
-    def _in_order(self, *parts: Tensor) -> tuple[Tensor, ...]:
-        """Return weights of predictions with those of a kind one after the other."""
-        return tuple(part[self._order] for part in parts) if self.scales else parts
-
     def _apart(self, predicted: Float[Tensor, "predictions contexts"]) -> Contexts:
         """Return biases and scales of every network."""
+        numbers = predicted.unflatten(0, (self.transforms, -1))
         if not self.scales:
-            return Contexts(predicted.unflatten(0, (self.transforms, -1)))
-        units = self.transforms * sum(self.sizes[:: self._kinds])
-        biases, log_scales = predicted[:units], predicted[units:]
-        scales = bounded(log_scales).exp()
-        parts = biases, scales[:units], scales[units:]
-        return Contexts(*(part.unflatten(0, (self.transforms, -1)) for part in parts))
+            return Contexts(numbers)
+        pieces = numbers.split(self.sizes, 1)
+        biases, *log_scales = (torch.cat(pieces[kind :: self._kinds], 1) for kind in range(3))
+        return Contexts(biases, *(bounded(part).exp() for part in log_scales))
 
     def agrees_with(self, other: "Conditioner") -> bool:
         """Tell whether another of the same sizes reads the same of every context, as it trains."""
@@ -215,8 +204,9 @@ def condition_together(
             x = x * layer(torch.ones_like(x[0])) if layer.training else x
         else:
             x = layer(x)
-    parts = [each._in_order(*_numbers(each.prediction)) for each in conditioners]
-    weight, bias = map(torch.stack, zip(*parts, strict=True))
+    weight, bias = map(
+        torch.stack, zip(*(_numbers(each.prediction) for each in conditioners), strict=True)
+    )
     predicted = torch.baddbmm(bias.unsqueeze(2), weight, x.mT).to(context.dtype)
     return [each._apart(part) for each, part in zip(conditioners, predicted, strict=True)]
 
