@@ -18,7 +18,7 @@ from bnaf.flows.nsf import NSF, CouplingNSF
 from bnaf.flows.planar import Planar
 from bnaf.flows.real_nvp import RealNVP
 from bnaf.flows.sylvester import Sylvester
-from bnaf.flows.tan import TAN
+from bnaf.flows.tan import TAN, LinearTAN
 from bnaf.flows.trade import TraDE
 from bnaf.laws.transforms import RowTransform
 
@@ -74,6 +74,7 @@ BNAF_FLOWS: dict[str, Callable[..., Flow]] = {
     "banded": _bnaf(width=(120, 90), transforms=2),
     "linear_context": _bnaf(context_layers=0),
     "amortised": _bnaf(context="amortised", transforms=2),
+    "pieces": _bnaf(context_layers=2, context_width=6, context_bins=3, transforms=2),
     "paper": _paper(),
     "paper_plain_residual": _paper(residual="normal", hidden_layers=1),
     "sampling": _bnaf(direction="sampling", transforms=2),
@@ -109,7 +110,7 @@ BASELINES: dict[str, Callable[..., Flow]] = {
     "nsf_coupling": _baseline(CouplingNSF, transforms=2, bins=4, hidden_layers=1, width=6),
     "naf_ddsf": _baseline(NAF, transforms=2, units=2, hidden_layers=1, width=6),
     "tan": _baseline(TAN, components=2, states=4, width=6),
-    "tan_linear": _baseline(TAN, conditioner="linear", components=2, states=4, width=6),
+    "tan_linear": _baseline(LinearTAN, components=2, states=4, width=6),
     "trade": _baseline(TraDE, hidden_layers=1, width=6, heads=2, components=2),
     "ffjord": _baseline(FFJORD, transforms=1, steps=8, width=4),
 }

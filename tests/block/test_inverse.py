@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from cases import DENSITY, ONTO, SAMPLING
+from cases import DENSITY, ONTO, SAMPLING, randomise
 
 from bnaf import BNAF, InversionError, RedrawWarning
 from bnaf.block import engine, kernels
@@ -35,6 +35,24 @@ def test_gradients_of_samples_agree_with_finite_differences(case):
     def samples(z, *rest):
         return flow(case.context).transform.inv.call_and_ladj(z)
 
+    assert torch.autograd.gradcheck(samples, inputs, rtol=1e-6, atol=1e-6, fast_mode=True)
+
+
+@pytest.mark.parametrize("mechanism", ["biases", "amortised"])
+def test_gradients_of_samples_reach_every_part_of_contexts(mechanism):
+    settings = {"transforms": 2, "width": 3, "context_width": 4, "context": mechanism}
+    flow = BNAF(3, 2, **settings).double()
+    randomise(flow, 0.5)
+    names = [name for name, _ in flow.named_parameters()]
+    z, given = (torch.randn(4, columns, dtype=torch.float64) for columns in (3, 2))
+
+    def samples(z, given, *weights):
+        state = dict(zip(names, weights, strict=True))
+        law = torch.func.functional_call(flow, state, (given,))
+        return law.transform.inv.call_and_ladj(z)
+
+    inputs = [z, given, *(weight.detach() for weight in flow.parameters())]
+    inputs = [tensor.clone().requires_grad_() for tensor in inputs]
     assert torch.autograd.gradcheck(samples, inputs, rtol=1e-6, atol=1e-6, fast_mode=True)
 
 

@@ -146,6 +146,24 @@ def test_every_gradient_with_contexts_passes_gradcheck(context, check):
     assert check(evaluate, inputs, fast_mode=True)
 
 
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_stacks_in_parts_take_contexts(context):
+    flow, _, _ = conditional(context, "its own", **LARGE)
+    x, given = (torch.randn(1000, columns, dtype=torch.float64) for columns in (3, 2))
+    ours = results(flow, x, given)
+    with kernels.disabled():
+        assert_same(ours, results(flow, x, given))
+
+
+@pytest.mark.parametrize("batches", BATCHES)
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_float32_agrees_with_float64_given_contexts(context, batches):
+    flow, x, given = conditional(context, batches)
+    exact = results(flow, x, given)
+    rough = results(flow.float(), x.float(), given.float())
+    assert_same([one.double() for one in rough], exact, 1e-3)
+
+
 @pytest.mark.parametrize("settings", [{}, {"activation": "tanh"}, LARGE], ids=repr)
 def test_float32_agrees_with_float64(settings):
     flow = BNAF(3, **settings)

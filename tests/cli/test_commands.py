@@ -199,6 +199,10 @@ def test_data_says_where_files_go_and_what_is_missing(tmp_path):
     assert gas.count("gas/ethylene_CO.pickle") == 2
     assert "gas/ethylene_CO.pickle or gas/ethylene_CO.txt" in gas
     assert "zenodo.org" in gas
+    (tmp_path / "gas").mkdir()
+    (tmp_path / "gas" / "ethylene_CO.txt").touch()
+    listed = succeed("data", "--data", tmp_path).stdout
+    assert "the published rows, for which gas/ethylene_CO.txt stands in" in listed
 
 
 def test_fit_sets_test_rows_aside_and_report_judges_by_them(folder, tmp_path):

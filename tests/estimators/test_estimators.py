@@ -24,7 +24,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from bnaf import Model, SettingsError, ShapeError, TrainingSettings, load, save
+from bnaf import BNAF, Model, SettingsError, ShapeError, TrainingSettings, load, save
 from bnaf.errors import TableWarning
 from bnaf.estimators import (
     ConditionalFlowDensity,
@@ -441,6 +441,23 @@ def test_columns_without_a_density_are_warned_of(kind):
         assert "'x0': one value in all 60 rows" in text
         assert "'x1' (" in text
     assert "of bnaf.read_table" in text
+
+
+@pytest.mark.filterwarnings("ignore:The fit has:bnaf.errors.TableWarning")
+@pytest.mark.parametrize(("rows", "members"), [(2, 2), (4, 4), (7, 5)])
+def test_fits_of_a_few_rows_average_no_more_flows_than_there_are_rows(rows, members):
+    law = ConditionalFlowDensity(training={"steps": 2}).fit(X[:rows, :1], Y[:rows])
+    flow = law.model_.flow
+    assert len(flow.parts if isinstance(flow, Ensemble) else [flow]) == members
+
+
+@pytest.mark.parametrize("settings", [{"base": "student"}, {"direction": "sampling"}], ids=repr)
+def test_flows_that_cannot_be_averaged_are_fitted_alone(settings):
+    law = ConditionalFlowDensity(training={"steps": 2}, settings=settings).fit(X[:50], Y[:50])
+    assert isinstance(law.model_.flow, BNAF)
+    np.testing.assert_allclose(
+        law.cdf(X[:5], law.predict_quantiles(X[:5], (0.3,))[:, 0]), 0.3, atol=1e-8
+    )
 
 
 @pytest.mark.parametrize("weights", [None, np.linspace(1, 2, 60)])

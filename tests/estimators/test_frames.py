@@ -155,7 +155,19 @@ def test_a_law_given_text_has_quantiles_that_undo_its_cdf(regressor):
     quantiles = regressor.predict_quantiles(X, levels)
     assert quantiles.shape == (80, 3)
     for place, level in enumerate(levels):
-        np.testing.assert_allclose(regressor.cdf(X, quantiles[:, place]), level, atol=1e-6)
+        np.testing.assert_allclose(regressor.cdf(X, quantiles[:, place]), level, atol=1e-8)
+
+
+def test_marks_given_text_have_quantiles_among_them_and_no_draws():
+    marks = np.clip(np.round(NUMBER / NUMBER.std()), -1, 2)
+    laws = [ConditionalFlowDensity(**SMALL, draws=draws).fit(X, marks) for draws in (1, 300)]
+    first, second = (law.predict_quantiles(X, (0.2, 0.7)) for law in laws)
+    np.testing.assert_array_equal(first, second)
+    assert {*np.unique(first)} <= {*np.unique(marks)}
+    for place, level in enumerate((0.2, 0.7)):
+        at, below = first[:, place], first[:, place] - 1
+        assert (laws[0].cdf(X, at) >= level - 1e-8).all()
+        assert (laws[0].cdf(X, np.maximum(below, -1)) <= level + 1e-8)[below >= -1].all()
 
 
 def test_a_density_given_text_is_the_slope_of_its_cdf(regressor):

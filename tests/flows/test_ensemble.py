@@ -8,7 +8,7 @@ from cases import randomise
 
 import bnaf
 from bnaf import BNAF, SettingsError, ShapeError
-from bnaf.flows.ensemble import Ensemble
+from bnaf.flows.ensemble import Ensemble, one_or_open
 from bnaf.laws.normal import normal_cdf
 
 SIZES = {"transforms": 2, "width": 4, "hidden_layers": 1}
@@ -193,3 +193,20 @@ def test_cells_are_judged_by_the_member_that_did_not_see_them(ensemble, context)
         own = fold == member
         expected = flow.losses(x[own], context[own], cells=cells[own])
         torch.testing.assert_close(losses[own], expected)
+
+
+OTHERS = [
+    {"activation": "tanh", "residual": None},
+    {"activation": "tanh", "last_residual": False, "bounded_gate": False},
+    {"direction": "sampling"},
+    {"base": "student"},
+]
+
+
+@pytest.mark.parametrize("settings", OTHERS, ids=repr)
+def test_flows_that_cannot_be_averaged_are_fitted_one_by_one_or_refused(settings):
+    assert one_or_open(None, "bnaf", settings) == 1
+    assert one_or_open(None, "bnaf", {"width": 3}) is None
+    assert one_or_open(3, "bnaf", settings) == 3
+    with pytest.raises(SettingsError, match="An ensemble "):
+        Ensemble(1, members=2, settings=settings)

@@ -11,6 +11,7 @@ from fits import banana, same_start, small_flow, weights_of
 from torch import nn
 
 from bnaf import BNAF, BnafError, SettingsError, TrainingSettings, fit
+from bnaf.block import kernels
 from bnaf.training import ArrayRows, Batch, MaximumLikelihood, Objective, ReverseKL
 
 QUICK = TrainingSettings(steps=12)
@@ -167,6 +168,69 @@ def test_groups_of_parameters_keep_the_proportion_of_their_rates():
     fit(small_flow(), banana(100), optimiser=split, settings=settings, progress=False)
     assert len({first for first, _ in rates}) > 2
     assert all(second == pytest.approx(0.2 * first) for first, second in rates)
+
+
+class Embedded(nn.Module):
+    """A flow whose context is what a network makes of data."""
+
+    learning_rate = 0.05
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Sequential(nn.Linear(6, 8), nn.SiLU(), nn.Linear(8, 3))
+        self.flow = BNAF(2, 3, transforms=2, width=4)
+
+    def forward(self, x):
+        return self.flow(self.embedding(x))
+
+
+class EmbeddedLikelihood(Objective):
+    def __init__(self, posterior):
+        super().__init__()
+        self.posterior = posterior
+
+    @property
+    def trained(self):
+        return self.posterior
+
+    def losses(self, batch):
+        return -self.posterior(batch.context).log_prob(batch.rows)
+
+    def rates(self):
+        return super().rates() | {"embedding": (0.1, [*self.posterior.embedding.parameters()])}
+
+
+def test_an_embedding_has_the_gradients_of_plain_torch():
+    module = Embedded().double()
+    x, given = (torch.randn(50, columns, dtype=torch.float64) for columns in (2, 6))
+
+    def gradients():
+        return torch.autograd.grad(module(given).log_prob(x).mean(), [*module.parameters()])
+
+    ours = gradients()
+    with kernels.disabled():
+        for one, other in zip(ours, gradients(), strict=True):
+            torch.testing.assert_close(one, other)
+
+
+def test_an_embedding_trains_with_its_flow_at_a_rate_of_its_own():
+    module, given = Embedded(), torch.randn(200, 6)
+    rows = given[:, :2] + 0.1 * torch.randn(200, 2)
+    start = copy.deepcopy(module)
+    with torch.no_grad():
+        before = -module(given).log_prob(rows).mean()
+    record = fit(
+        module,
+        rows,
+        context=given,
+        objective=EmbeddedLikelihood(module),
+        settings=TrainingSettings(steps=60, schedule="constant", warm_up=0),
+        progress=False,
+    )
+    moved = zip(module.embedding.parameters(), start.embedding.parameters(), strict=True)
+    assert all((one != other).any() for one, other in moved)
+    assert record.loss < before - 0.5
+    assert record.rates["embedding"] == pytest.approx(0.005)
 
 
 def test_another_optimiser_is_another_run(tmp_path):

@@ -1,13 +1,16 @@
 """``bnaf data``: the data sets that are known by name."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
 
 from bnaf.cli import options
 from bnaf.cli.places import is_stream
+
+if TYPE_CHECKING:
+    from bnaf.datasets.known import KnownData
 
 EXAMPLES = """Examples:
 
@@ -99,11 +102,25 @@ def _list(folder: Path | None, *, as_json: bool) -> None:
             entry.kind,
             "" if entry.rows is None else f"{entry.rows:,}",
             entry.columns,
-            *([] if folder is None else [" and ".join(entry.missing(folder)) or "nothing"]),
+            *([] if folder is None else [_missing(entry, folder)]),
             " or ".join(" and ".join(files) for files in (entry.files, *entry.others)),
             entry.source,
         ]
         for entry in known
     ]
     missing = [] if folder is None else ["missing"]
-    show_table(["name", "kind", "rows", "columns", *missing, "put at", "source"], rows)
+    show_table(
+        ["name", "kind", "rows as published", "columns", *missing, "put at", "source"], rows
+    )
+
+
+def _missing(entry: "KnownData", folder: Path) -> str:
+    """Return what a folder lacks of a data set, or what it has in its place."""
+    stand_in = entry.stand_in(folder)
+    if stand_in:
+        return f"the published rows, for which {' and '.join(stand_in)} {_stand(stand_in)} in"
+    return " and ".join(entry.missing(folder)) or "nothing"
+
+
+def _stand(files: tuple[str, ...]) -> str:
+    return "stands" if len(files) == 1 else "stand"

@@ -113,6 +113,13 @@ def find_kind(column: Column) -> str:
     return "category" if tied else "number"  # a density has no bound where values repeat
 
 
+def is_marks(column: Column) -> bool:
+    """Tell whether few numbers on a grid, which are levels by default, may be cells of it."""
+    if column.holds != "numbers" or column.type == "bool" or _distinct(column) < 2:
+        return False
+    return find_kind(column) == "category" and is_gridded(finite_numbers(column), column.type)
+
+
 def is_plain(
     frame: Frame,
     names: Sequence[str],

@@ -8,6 +8,8 @@ then built from the bytes that the parts hold.
 import io
 import pickle
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,22 @@ class _PartUnpickler(pickle.Unpickler):
         return _HARMLESS[origin]
 
 
+class _Harmless:
+    """Function that pickles may call, and cannot give a state."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = call
+
+    def __call__(self, *args: Any) -> Any:
+        return self._call(*args)
+
+    def __setstate__(self, state: Any) -> None:
+        raise ValueError("expected arrays and frames alone, got the state of a function")
+
+
+@_Harmless
 def _remake(kind: type[_Part], *_: Any) -> _Part:
     """Return an empty part, as the oldest protocol makes objects."""
     if not isinstance(kind, type) or not issubclass(kind, _Part):
@@ -58,6 +76,7 @@ def _remake(kind: type[_Part], *_: Any) -> _Part:
     return kind()
 
 
+@_Harmless
 def _encode(text: str, encoding: str) -> bytes:
     return text.encode("utf-8" if encoding.startswith("utf") else ENCODING)
 
@@ -82,7 +101,9 @@ def read_pickled_array(path: Path) -> np.ndarray:
         ValueError: If it holds something else, or names anything else.
     """
     held = _load(path)
-    return np.asarray([_array(part) for part in held] if isinstance(held, list) else _array(held))
+    with _told("an array"):
+        parts = [_array(part) for part in held] if isinstance(held, list) else _array(held)
+        return np.asarray(parts)
 
 
 def read_pickled_frame(path: Path) -> tuple[np.ndarray, list[str]]:
@@ -94,10 +115,25 @@ def read_pickled_frame(path: Path) -> tuple[np.ndarray, list[str]]:
         ValueError: If it holds something else, or names anything else.
     """
     frame = _load(path)
-    try:
+    with _told("a frame of numbers"):
         return _frame(frame)
-    except (AttributeError, TypeError, KeyError, IndexError) as error:
-        raise ValueError(f"expected a frame of numbers ({error})") from None
+
+
+@contextmanager
+def _told(expected: str) -> Iterator[None]:
+    """Tell of parts that are not what they stand for.
+
+    Raises:
+        ValueError: In place of what was raised.
+    """
+    try:
+        yield
+    except ValueError:
+        raise
+    except (AttributeError, TypeError, LookupError, ArithmeticError) as error:
+        raise ValueError(f"expected {expected} ({error})") from None
+    except (MemoryError, RecursionError) as error:
+        raise ValueError(f"expected {expected}, got one that is too large ({error})") from None
 
 
 def _load(path: Path) -> Any:
@@ -119,7 +155,10 @@ def _frame(frame: Any) -> tuple[np.ndarray, list[str]]:
         blocks = [(block["values"], block["mgr_locs"]) for block in whole["blocks"]]
     names = _names(axes[0].args[1]["data"])
     parts = [(_array(values), _places(where)) for values, where in blocks]
-    rows = np.full((parts[0][0].shape[1], len(names)), np.nan)
+    (count,) = {values.shape[1] for values, _ in parts}
+    if sum(len(values) for values, _ in parts) != len(names):
+        raise ValueError(f"expected numbers of {len(names)} columns")
+    rows = np.full((count, len(names)), np.nan)
     for values, where in parts:
         rows[:, where] = values.T
     return rows, names

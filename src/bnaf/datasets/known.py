@@ -22,11 +22,11 @@ class KnownData(NamedTuple):
     Args:
         name: What it is called.
         kind: "table", "images", "toy" or "energy".
-        rows: Number of rows, all parts together; none where they are drawn.
+        rows: Number of rows as published, all parts together; none where they are drawn.
         columns: Number of columns as they are modelled.
         source: Where it comes from.
         files: What it is read from, within a folder of data; none where it needs none.
-        others: Other files that do as well.
+        others: Other files that do as well, of rows other than published.
     """
 
     name: str
@@ -40,6 +40,15 @@ class KnownData(NamedTuple):
     def found(self, folder: Path | None) -> bool:
         """Return whether all of its files are in a folder, if it needs any."""
         return not self.missing(folder)
+
+    def stand_in(self, folder: Path) -> tuple[str, ...]:
+        """Return the other files that a folder has in place of those that were published."""
+        there = [
+            files
+            for files in (self.files, *self.others)
+            if all((folder / file).exists() for file in files)
+        ]
+        return there[0] if there and there[0] != self.files else ()
 
     def missing(self, folder: Path | None) -> tuple[str, ...]:
         """Return the files that a folder lacks; none where it has others that do as well."""
@@ -61,7 +70,7 @@ _TABLES = tuple(
     )
     for name, source in (
         ("power", "UCI household power consumption"),
-        ("gas", "UCI gas sensors, dynamic mixtures, whose ethylene_CO.txt does too"),
+        ("gas", "UCI gas sensors, dynamic mixtures, whose ethylene_CO.txt stands in"),
         ("hepmass", "UCI HEPMASS"),
         ("miniboone", "UCI MiniBooNE"),
         ("bsds300", "patches of the Berkeley images, or BSDS300-images.tgz to draw them from"),

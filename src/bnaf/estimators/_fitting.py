@@ -16,6 +16,7 @@ from torch import Tensor
 from bnaf.errors import SettingsError
 from bnaf.estimators._frames import WeighedFrame, array_kinds, as_rows, mixed_frame, named_frame
 from bnaf.estimators._rows import DistinctRows, merge_rows, warn_of_rows
+from bnaf.flows.ensemble import one_or_open
 from bnaf.flows.flow import Flow
 from bnaf.flows.registry import MIXED, flow_named
 from bnaf.model.model import Model
@@ -75,7 +76,7 @@ def fit_model(
     return Model.fit(
         Table(torch.from_numpy(rows), (*columns, *given), cells=cells or {}),
         given=given,
-        **_weighing(weights, len(columns), len(given), getattr(estimator, "members", None)),
+        **_weighing(weights, len(columns), len(given), estimator),
         flow=estimator.flow,
         flow_settings=estimator.settings,
         settings=training_settings(estimator.training, estimator.random_state),
@@ -117,7 +118,7 @@ def fit_frame(
         chosen.rows,
         columns=columns,
         given=given,
-        **_weighing(chosen.weights, members=getattr(estimator, "members", None), mixed=True),
+        **_weighing(chosen.weights, 1, 0, estimator, mixed=True),
         kinds=kinds,
         flow=MIXED if takes_kinds else estimator.flow,  # also where a choice left plain rows
         flow_settings=estimator.settings,
@@ -129,9 +130,9 @@ def fit_frame(
 
 def _weighing(
     weights: Float64[np.ndarray, " rows"],
-    columns: int = 1,
-    given: int = 0,
-    members: int | None = None,
+    columns: int,
+    given: int,
+    estimator: Configured,
     *,
     mixed: bool = False,
 ) -> dict[str, Any]:
@@ -140,6 +141,8 @@ def _weighing(
     A row of weight two is one that comes twice: rows are divided as those without weights, and
     weights that are all alike are none.
     """
+    asked = getattr(estimator, "members", None)
+    members = one_or_open(asked, estimator.flow, estimator.settings or {})
     if (weights == weights[0]).all():
         return {"members": members}
     division = divide_rows(

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float64
 
+from bnaf.columns.detection import is_marks
 from bnaf.errors import SettingsError, ShapeError, TableError
 from bnaf.model.model import Model
 from bnaf.tables.column import Column
@@ -139,6 +140,8 @@ def target_names(y: Any, count: int, taken: Sequence[str]) -> list[str]:
 def label_kinds(modelled: Frame, *, alone: bool) -> dict[str, str]:
     """Return the kinds of columns of y that are told: text, and true and false, are categories.
 
+    One column of few numbers, such as marks, is one of cells, so that it has quantiles.
+
     Args:
         modelled: The columns.
         alone: Whether the one column there is holds levels, whatever they look like.
@@ -156,7 +159,10 @@ def label_kinds(modelled: Frame, *, alone: bool) -> dict[str, str]:
         for column in modelled.columns
         if alone or column.holds == "texts" or column.type == "bool"
     ]
-    return dict.fromkeys(labels, "category")
+    kinds = dict.fromkeys(labels, "category")
+    if not labels and len(modelled.columns) == 1 and is_marks(modelled.columns[0]):
+        kinds[modelled.columns[0].name] = "grid"
+    return kinds
 
 
 def holds_dates(model: Model) -> bool:

@@ -12,6 +12,7 @@ from bnaf.laws.normal import normal_cdf
 from bnaf.model.model import Model
 
 ROWS_PER_VALUE = 5  # from which on values are few
+MOST_VALUES = 2_000  # that are few: what is computed of a row grows with them
 RECURRING = 2  # rows that differ per value, from which on they are
 ROUNDING = 1e-12  # of the largest value: closer ones are one value, but for how it was computed
 POINTS = 65_536  # pairs of a row and an end that are scored at a time
@@ -51,7 +52,7 @@ class Steps(NamedTuple):
         """
         values = np.unique(column)
         few = ROWS_PER_VALUE * len(values) <= rows and RECURRING * len(values) <= len(column)
-        if len(values) < 2 or not few:
+        if not (2 <= len(values) <= MOST_VALUES and few):
             return None
         halves = np.diff(values) / 2
         if halves.min() <= ROUNDING * np.abs(values).max():

@@ -52,8 +52,9 @@ class ConditionalFlowDensity(RegressorMixin, ModelEstimator):
     It is a regressor that predicts a whole law: ``predict`` returns its mean, ``predict_std`` its
     deviation, ``predict_quantiles`` and ``predict_interval`` its quantiles. Of one column of y
     they are exact, and so is ``cdf``: quantiles are roots of the flow, means a quadrature over
-    them. Of several columns they come from base draws, the same for every row, and of a column
-    with empty cells from draws. Unlike that of other regressors, ``score`` is the
+    them. Of several columns they come from base draws, the same for every row; so they do given
+    text of a column that takes some values often among others, which has no ``cdf`` then. Unlike
+    that of other regressors, ``score`` is the
     mean log-density in nats, not a share of the variance. Up to 10,000 rows of one column are
     fitted by several flows, as ``members`` says; of others a tenth is set aside by the seed, to
     tell when to stop.

@@ -9,7 +9,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from bnaf._checks import whole
-from bnaf.errors import SettingsError
+from bnaf._random import without_draws
+from bnaf.errors import BnafError, SettingsError
 from bnaf.flows.flow import score
 from bnaf.flows.transformed import TransformFlow, check_normal_base
 from bnaf.laws.distribution import FlowDistribution
@@ -90,6 +91,51 @@ class _OfSomeRows(NamedTuple):
         return self._replace(rows=self.rows[rows])
 
 
+def one_or_open(members: int | None, flow: str, settings: Mapping[str, Any]) -> int | None:
+    """Return how many flows are averaged, if that is asked for, or one where they cannot be.
+
+    Args:
+        members: Number of flows that is asked for, if one is.
+        flow: Their name in :mod:`bnaf.flows.registry`.
+        settings: Arguments of each.
+
+    Raises:
+        SettingsError: If there is no such flow.
+
+    Example:
+        >>> one_or_open(None, "bnaf", {}), one_or_open(None, "bnaf", {"base": "student"})
+        (None, 1)
+    """
+    return 1 if members is None and not averages(flow, settings) else members
+
+
+def averages(flow: str, settings: Mapping[str, Any]) -> bool:
+    """Tell whether densities of flows can be averaged, as far as their settings are allowed.
+
+    They are those of onto transforms from rows to standard normal noise: every quantile of the
+    average then lies between those of its members.
+
+    Args:
+        flow: Their name in :mod:`bnaf.flows.registry`.
+        settings: Arguments of each.
+
+    Raises:
+        SettingsError: If there is no such flow.
+    """
+    from bnaf.flows.registry import flow_named
+
+    kind = flow_named(flow)
+    if issubclass(kind, Ensemble) or not issubclass(kind, TransformFlow):
+        return False
+    try:
+        with torch.device("meta"), without_draws():
+            member = kind(1, **settings)
+    except (BnafError, TypeError):  # the fit tells
+        return True
+    normal = member.settings.get("base", "normal") == "normal"
+    return normal and member.direction == "density" and member.make_transform(None).onto
+
+
 class Ensemble(TransformFlow):
     """Flows of one column whose densities are averaged: each learns without a part of the rows.
 
@@ -141,6 +187,11 @@ class Ensemble(TransformFlow):
                     f"An ensemble averages flows of the density direction, got direction="
                     f"{member.direction!r}; leave direction out."
                 )
+        if not averages(flow, dict(settings or {})):
+            raise SettingsError(
+                "An ensemble averages flows that are onto, got one that is bounded; leave "
+                "activation and residual as they are by default, or fit one flow."
+            )
 
     @property
     def parts(self) -> list[TransformFlow]:

@@ -26,6 +26,7 @@ FLOWS = {
     "real-nvp": "bnaf.flows.real_nvp:RealNVP",
     "sylvester": "bnaf.flows.sylvester:Sylvester",
     "tan": "bnaf.flows.tan:TAN",
+    "tan-linear": "bnaf.flows.tan:LinearTAN",
     "trade": "bnaf.flows.trade:TraDE",
 }
 """Module and class of each flow, imported on first use."""

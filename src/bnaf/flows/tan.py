@@ -91,6 +91,40 @@ class TAN(NetworkFlow):
         return ComposeTransform(parts[:-1])
 
 
+class LinearTAN(TAN):
+    """Transformation autoregressive network whose mixtures are linear in the features before.
+
+    It is :class:`TAN` with ``conditioner="linear"``, for those who name their flow; its other
+    arguments are those of that class.
+
+    Example:
+        >>> LinearTAN(features=3)().event_shape
+        torch.Size([3])
+    """
+
+    def __init__(
+        self,
+        features: int,
+        context_features: int = 0,
+        *,
+        transforms: int = 1,
+        components: int = 10,
+        states: int = 64,
+        width: int = 128,
+        direction: str = "density",
+    ) -> None:
+        super().__init__(
+            features,
+            context_features,
+            transforms=transforms,
+            conditioner="linear",
+            components=components,
+            states=states,
+            width=width,
+            direction=direction,
+        )
+
+
 @dataclass(frozen=True)
 class _Predictor:
     """A conditioner with its context."""

@@ -12,6 +12,7 @@ from bnaf._checks import whole
 from bnaf._random import private_draws
 from bnaf.columns.kind import Bounds
 from bnaf.errors import SettingsError, ShapeError, TrainingError
+from bnaf.flows.ensemble import one_or_open
 from bnaf.flows.flow import Flow
 from bnaf.model._exact import BOTH, ExactFlow, base_noise, log_prob
 from bnaf.model._making import make_flow, warn_of_secrets
@@ -116,8 +117,8 @@ class Model:
         means and covariance, or the linear regression on given columns, does not explain. Without
         validation rows, a table of more than 1,000 rows has a tenth of them set aside by the seed
         of the settings, to tell when to stop; a smaller one is fitted as a whole, or if its
-        columns are of several kinds without a fifth. By validation rows the base of one column
-        given others is scaled, unless ``flow_settings`` have ``base="normal"``.
+        columns are of several kinds without a fifth. By validation rows the base of a single flow
+        of one number given others is scaled, unless ``flow_settings`` have ``base="normal"``.
 
         Args:
             table: A :class:`bnaf.tables.table.Table`, anything :func:`bnaf.read_table` reads, a
@@ -135,9 +136,9 @@ class Model:
                 "category", "whole", "grid", "number", "date", or "text", which is left out.
             bounds: Least and largest value of some columns of numbers, by name, ``None`` where
                 there is none: the density is zero outside.
-            members: Number of flows whose densities are averaged, for one column given others.
-                Each leaves out a part of the rows, by which it is judged. ``None`` chooses 5 for
-                up to 10,000 rows without validation rows, and 1 for all other tables.
+            members: Number of flows of one column given others whose densities are averaged, each
+                fitted without a part of the rows, by which it is judged. ``None`` is 5 for up to
+                10,000 rows where ``valid`` and what kind of flow it is are left open, else 1.
             flow: Name of the flow in the registry.
             flow_settings: Its arguments; those that are left out suit the size of the table.
             settings: How to train; the default recipe if not given.
@@ -146,8 +147,7 @@ class Model:
             logs: Folder for logs of every evaluation.
             loggers: Which: "csv", "tensorboard" or both.
             progress: Whether to show progress.
-            announce: Called with a line on each column that is no plain number, or left out,
-                and on the sample that columns of a stream are read off.
+            announce: Called with a line on each column that is no plain number, or left out.
 
         Raises:
             TableError: If the table cannot be modelled.
@@ -161,7 +161,7 @@ class Model:
             torch.Size([200])
         """
         settings, chosen = settings or TrainingSettings(), flow_settings or {}
-        seed = settings.seed
+        seed, members = settings.seed, one_or_open(members, flow, chosen)
         wish = Wish(columns, given, valid, test, weights, seed, members, kinds or {}, bounds or {})
         data = read_data(table, flow, wish)
         if announce is not None:

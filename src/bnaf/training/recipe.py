@@ -84,7 +84,7 @@ def divide_rows(
     counted = rows - sum(count_held_out(rows, 0.0 if valid is None else valid, test))
     if members is None:
         averaged = valid is None and columns == 1 and given > 0 and not mixed
-        members = MEMBERS if averaged and is_few(counted) else 1
+        members = min(MEMBERS, counted) if averaged and is_few(counted) else 1
     members = whole("members", members)
     if valid is None and (weighted or members > 1):
         valid = 0.0

@@ -1,5 +1,6 @@
 """Tables 1 and 2 of the paper beside ours, made of the runs that were stored."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -65,6 +66,15 @@ class Standing:
     def behind(self, other: "Standing") -> tuple[float, float]:
         """Return by how much another is better, and the standard error of that over test rows."""
         return other.mean - self.mean, paired_error(other.blocks, self.blocks)
+
+    def error_over_seeds(self, other: "Standing") -> float | None:
+        """Return the standard error of how much another is better, over seeds that both have."""
+        ours, theirs = (
+            {record["seed"]: record["measures"]["mean"] for record in one.records}
+            for one in (self, other)
+        )
+        gaps = [theirs[seed] - mean for seed, mean in ours.items() if seed in theirs]
+        return stdev(gaps) / math.sqrt(len(gaps)) if len(gaps) > 1 else None
 
     @property
     def cell(self) -> str:
@@ -200,7 +210,8 @@ def detail_sheet(name: str, found: Mapping[str, Standing]) -> Sheet:
     if done:
         note = (
             f"{_describe_test_rows(done)}; {done[0].records[0]['data']}. *Behind B-NAF* is the "
-            "mean of the differences row by row to our recipe, ± its standard error."
+            "mean of the differences row by row to our recipe, ± its standard error over test "
+            "rows; in brackets that over seeds which both have."
         )
     whys = [
         f"{one.title}{one.failed}: {'; '.join(dict.fromkeys(one.failures))}."
@@ -224,6 +235,8 @@ def _detail(one: Standing, ours: Standing | None, gaussian: Standing | None) -> 
     if ours is not None and ours.records and one.flow != OURS and _comparable(one, ours):
         gap, error = one.behind(ours)
         behind = f"{gap:.3f} ± {error:.3f}"
+        over_seeds = one.error_over_seeds(ours)
+        behind += "" if over_seeds is None else f" (seeds: ± {over_seeds:.3f})"
     above = ""
     if gaussian is not None and gaussian.records and _comparable(one, gaussian):
         above = f"{one.mean - gaussian.mean:.2f}"
