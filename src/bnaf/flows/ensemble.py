@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from bnaf._checks import whole
-from bnaf._random import without_draws
+from bnaf._random import private_draws
 from bnaf.errors import BnafError, SettingsError
 from bnaf.flows.flow import score
 from bnaf.flows.transformed import TransformFlow, check_normal_base
@@ -128,7 +128,7 @@ def averages(flow: str, settings: Mapping[str, Any]) -> bool:
     if issubclass(kind, Ensemble) or not issubclass(kind, TransformFlow):
         return False
     try:
-        with torch.device("meta"), without_draws():
+        with private_draws(0):
             member = kind(1, **settings)
     except (BnafError, TypeError):  # the fit tells
         return True
