@@ -207,6 +207,9 @@ OTHERS = [
 def test_flows_that_cannot_be_averaged_are_fitted_one_by_one_or_refused(settings):
     assert one_or_open(None, "bnaf", settings) == 1
     assert one_or_open(None, "bnaf", {"width": 3}) is None
-    assert one_or_open(3, "bnaf", settings) == 3
+    with pytest.raises(
+        SettingsError, match="members must be 1 for bnaf with these settings, got 3"
+    ):
+        one_or_open(3, "bnaf", settings)
     with pytest.raises(SettingsError, match="An ensemble "):
-        Ensemble(1, members=2, settings=settings)
+        Ensemble(1, members=2, settings=settings)().log_prob(torch.zeros(1))

@@ -30,17 +30,12 @@ class MixtureTransform(RowTransform):
     so that the density of x is the mean of those of the members.
 
     Args:
-        members: Transforms of one column.
+        members: Transforms of one column, onto.
     """
 
     def __init__(self, members: Sequence[RowTransform]) -> None:
         super().__init__(1, members[0].like, members[0].context_batch)
         self.members = members
-
-    @property
-    def onto(self) -> bool:
-        """Whether every row has a pre-image: where one has one under some member."""
-        return any(member.onto for member in self.members)
 
     def _map(self, x: Points, *, ladj: bool) -> Passage:
         passages = [member.map(x) for member in self.members]
@@ -100,13 +95,23 @@ def one_or_open(members: int | None, flow: str, settings: Mapping[str, Any]) -> 
         settings: Arguments of each.
 
     Raises:
-        SettingsError: If there is no such flow.
+        SettingsError: If there is no such flow, or several are asked for of one that cannot be
+            averaged.
 
     Example:
         >>> one_or_open(None, "bnaf", {}), one_or_open(None, "bnaf", {"base": "student"})
         (None, 1)
     """
-    return 1 if members is None and not averages(flow, settings) else members
+    from bnaf.flows.registry import flow_named
+
+    if averages(flow, settings):
+        return members
+    if members not in (None, 1) and issubclass(flow_named(flow), TransformFlow):
+        raise SettingsError(
+            f"members must be 1 for {flow} with these settings, got {members!r}: averaged are "
+            "flows that are onto, in the density direction and on a normal base."
+        )
+    return 1 if members is None else members
 
 
 def averages(flow: str, settings: Mapping[str, Any]) -> bool:
@@ -128,7 +133,7 @@ def averages(flow: str, settings: Mapping[str, Any]) -> bool:
     if issubclass(kind, Ensemble) or not issubclass(kind, TransformFlow):
         return False
     try:
-        with private_draws(0):
+        with torch.device("cpu"), private_draws(0):
             member = kind(1, **settings)
     except (BnafError, TypeError):  # the fit tells
         return True
@@ -187,11 +192,6 @@ class Ensemble(TransformFlow):
                     f"An ensemble averages flows of the density direction, got direction="
                     f"{member.direction!r}; leave direction out."
                 )
-        if not averages(flow, dict(settings or {})):
-            raise SettingsError(
-                "An ensemble averages flows that are onto, got one that is bounded; leave "
-                "activation and residual as they are by default, or fit one flow."
-            )
 
     @property
     def parts(self) -> list[TransformFlow]:
@@ -216,7 +216,13 @@ class Ensemble(TransformFlow):
     def make_transform(
         self, context: Float[Tensor, "*batch context_features"] | None
     ) -> MixtureTransform:
-        return MixtureTransform([law.transform for law in self._laws(context)])
+        members = [law.transform for law in self._laws(context)]
+        if not all(member.onto for member in members):
+            raise SettingsError(
+                "An ensemble averages flows that are onto, got one that is bounded; leave "
+                "activation and residual as they are by default, or fit one flow."
+            )
+        return MixtureTransform(members)
 
     def _laws(self, context: Tensor | None) -> list[FlowDistribution]:
         """Return the laws of the members."""
