@@ -5,7 +5,7 @@ RIVALS := .venv-rivals
 MIXED := .venv-mixed
 INTEGRATIONS := .venv-integrations
 
-.PHONY: install demo test test-conditions test-sanitize test-slow test-browser test-integrations lint bench bench-rivals bench-quality bench-conditional bench-mixed bench-integrations bench-rates bench-sizes docs session notebooks clean test-fuzz
+.PHONY: install demo test test-conditions test-sanitize test-slow test-browser test-integrations lint bench bench-rivals bench-quality bench-conditional bench-mixed bench-integrations bench-rates bench-sizes bench-mechanisms docs session notebooks clean test-fuzz
 
 install: $(VENV)/installed $(VENV)/kernels
 
@@ -97,6 +97,10 @@ bench: install
 	$(BIN)/python benchmarks/loop.py --out results/loop.json
 	$(BIN)/python benchmarks/intervals.py --out results/intervals.json
 	$(BIN)/python benchmarks/small_tables.py --out results/small_tables.json
+
+# context mechanisms compared, about 20 minutes; again goes on where it stopped
+bench-mechanisms: install
+	$(BIN)/python benchmarks/mechanisms.py --data $(DATA) --out results/mechanisms.json
 
 bench-rivals: $(RIVALS)/installed
 	$(RIVALS)/bin/python benchmarks/rivals_training.py --out results/rivals_training.json

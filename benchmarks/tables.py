@@ -580,6 +580,25 @@ def sizes_table() -> str:
     return f"{make_table(headers, rows)}\n\n{describe(report)}"
 
 
+def mechanisms_tables() -> str:
+    """Return what each context mechanism reaches on each table, and charges by seed."""
+    report = read("mechanisms")
+    done = [record for record in report["records"] if record["failure"] is None]
+
+    def rows_by(records: Sequence[Record], column: str) -> str:
+        columns = [*dict.fromkeys(record[column] for record in records)]
+        found = {(r["case"], r[column]): f"{r['valid']:.3f}" for r in records}
+        rows = [
+            [case, *(found.get((case, one), NOTHING) for one in columns)]
+            for case in dict.fromkeys(record["case"] for record in records)
+        ]
+        return make_table(["held-out nats", *(f"{column} {one}" for one in columns)], rows)
+
+    charges = [record for record in done if record["table"] == "wa_churn"]
+    others = [record for record in done if record["table"] != "wa_churn"]
+    return f"{rows_by(others, 'table')}\n\n{rows_by(charges, 'seed')}\n\n{describe(report)}"
+
+
 def vae_tables() -> str:
     """Return Table 3 of the paper and the numbers of weights, with the curves above."""
     path = RESULTS / "vae.json"
@@ -643,6 +662,7 @@ TABLES: dict[str, Callable[[], str]] = {
     ),
     "rates": rates_table,
     "sizes": sizes_table,
+    "mechanisms": mechanisms_tables,
     "vae": vae_tables,
     "vae-short": vae_short,
     "density": density_tables,
