@@ -66,7 +66,7 @@ class BNAF(TransformFlow):
             appendix, or such that every transform starts near the "identity".
         base: What the noise follows: the "normal" law or, for heavy tails, Student's t
             ("student"), whose degrees of freedom are learned, or a normal law with a mean and a
-            deviation ("scaled"), which :meth:`scale_base` sets.
+            deviation ("scaled"), which :meth:`bnaf.TransformFlow.scale_base` sets.
 
     Example:
         >>> flow = BNAF(features=3)

@@ -95,12 +95,11 @@ def one_or_open(members: int | None, flow: str, settings: Mapping[str, Any]) -> 
         settings: Arguments of each.
 
     Raises:
-        SettingsError: If there is no such flow, or several are asked for of one that cannot be
-            averaged.
+        SettingsError: If there is no such flow, or several cannot be averaged.
 
     Example:
-        >>> one_or_open(None, "bnaf", {}), one_or_open(None, "bnaf", {"base": "student"})
-        (None, 1)
+        >>> one_or_open(None, "bnaf", {"base": "student"})
+        1
     """
     from bnaf.flows.registry import flow_named
 
