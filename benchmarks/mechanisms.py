@@ -1,12 +1,12 @@
-r"""Which context mechanism suits conditional densities, and whether two old faults are cured.
+r"""Which context mechanism suits conditional densities, and whether an old fault is cured.
 
 Mechanisms, by a tenth of the rows held out of those that train: what a context says to every layer
 is a bias ("biases", the default), or a bias and two scales ("amortised", the paper's), each by the
 network of the recipe or by one linear map ("linear"); and what the weights of context networks
 cost at the rate of the others ("one rate"). Of one column given others, by one flow for all.
 
-Faults: monthly charges of customers given their contract, as `bnaf fit` reads it and as a code, by
-validation rows, beside the charges alone: what is given once cost a quarter of a nat.
+The fault: monthly charges of customers given their contract, as `bnaf fit` reads it and as a code,
+by rows held out, beside the charges alone: what is given once cost a quarter of a nat.
 
     python benchmarks/mechanisms.py --data data --out results/mechanisms.json
 
@@ -102,7 +102,7 @@ def main() -> None:
     """Run every case that the report does not hold yet, and print as they come."""
     if sys.argv[1:2] == ["--case"]:
         return run_case(sys.argv[2:])
-    parser = argparse.ArgumentParser(description="Context mechanisms, and two old faults.")
+    parser = argparse.ArgumentParser(description="Context mechanisms, and an old fault.")
     parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
     parser.add_argument("--seconds", type=float, default=60, help="of each fit (default 60)")
     parser.add_argument("--tables", nargs="+", choices=TABLES, default=[*TABLES])
